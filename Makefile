@@ -90,14 +90,13 @@ $(VLLM_VENV)/.ready: infra/constraints-vllm.txt
 	@touch $@
 
 test-vllm: $(VLLM_VENV)/.ready  ## Compare the engine vllm with ours, in an environment with vLLM for CPUs
-	@PYTHONPATH=. $(VLLM_VENV)/bin/python -m pytest -q tests/vllm \
-		tests/tango_core/models/test_processors_of_transformers.py  # has torchvision there
+	@PYTHONPATH=. $(VLLM_VENV)/bin/python -m pytest -q tests/vllm
 
 test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check
 	@$(PYTEST) -m 'not gpu'
 
-chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); what fails as tests
+chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); what fails as Python
 	@$(BIN)/python -m tests.chaos.simulator --seed $(or $(SEED),0) --number $(or $(N),10000)
 
 mutations: $(READY)  ## Bring 28 known faults back one at a time and look for each of them

@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, nullcontext
 
 from jobs.config.sections import DecodeSection
 from jobs.report.formatting import milliseconds
+from pipeline.storage.copies import VideoCache
 from pipeline.storage.urls import is_url
-from pipeline.storage.videos import VideoCache
 from tango_core.ask import VideoAnswer
 
-# Displayed name of every stage of `VideoAnswer.latency_ms`.
-_STAGE_NAMES = {
+# Stage of `VideoAnswer.latency_ms` -> displayed name.
+_STAGES = {
     "decode_video": "read",
     "vision": "vision",
     "compress": "compress",
@@ -39,14 +39,11 @@ def reply(answer: VideoAnswer) -> str:
 
 def cost(answer: VideoAnswer) -> str:
     """Method, tokens and times in one line."""
-    asked = "" if answer.retention is None else f" r={answer.retention:g}"
-    share = 100 * answer.tokens_kept / answer.tokens_total
-    times = [
-        f"{word} {milliseconds(answer.latency_ms[stage])}"
-        for stage, word in _STAGE_NAMES.items()
-        if stage in answer.latency_ms
-    ]
+    retention = "" if answer.retention is None else f" r={answer.retention:g}"
+    share = answer.tokens_kept / answer.tokens_total
+    ms = answer.latency_ms
+    times = [f"{name} {milliseconds(ms[one])}" for one, name in _STAGES.items() if one in ms]
     return (
-        f"{answer.method}{asked}: {answer.tokens_kept} of {answer.tokens_total} visual tokens "
-        f"({share:.1f} %); ms: {', '.join(times)}"
+        f"{answer.method}{retention}: {answer.tokens_kept} of {answer.tokens_total} visual tokens "
+        f"({share:.1%}); ms: {', '.join(times)}"
     )

@@ -15,7 +15,7 @@ from jobs.report.formatting import DASH, Table
 from tango_core.benchmarks import BENCHMARKS, benchmark_class
 from tango_core.compressors import CONTROLS, METHODS, build_method
 from tango_core.compressors.options import option_names as method_options
-from tango_core.extensions import Kind, announced
+from tango_core.extensions import announced
 from tango_core.models import MODELS
 from tango_core.models.options import option_names
 
@@ -36,12 +36,8 @@ class Entry(NamedTuple):
 def entries(kind: Listed) -> list[Entry]:
     """Everything of one kind, own extensions of installed packages included."""
     found = {"methods": _methods, "models": _models, "benchmarks": _benchmarks, "recipes": _recipes}
-    singular: dict[Listed, Kind] = {
-        "methods": "method",
-        "models": "model",
-        "benchmarks": "benchmark",
-    }
-    own = announced(singular[kind]) if kind in singular else {}
+    singular: Any = kind.removesuffix("s")
+    own = {} if kind == "recipes" else announced(singular)
     installed = [
         Entry(name, point.value, f"package {point.dist.name}" if point.dist else DASH, DASH)
         for name, point in own.items()
@@ -49,28 +45,12 @@ def entries(kind: Listed) -> list[Entry]:
     return [*found[kind](), *installed]
 
 
-_HINTS = {
-    "methods": "`needs` are signals of the encoder; `tango check-method` checks one of your own.",
-    "models": "`tango model get NAME` downloads one; model.name also takes a hub id or directory.",
-    "benchmarks": "`tango data get NAME --root DIR` downloads one.",
-    "recipes": "`tango sweep RECIPE --dry-run` estimates one.",
-}
-_MOST_NEEDS = 30
-
-
 def table(kind: Listed, max_width: int | None = None) -> str:
-    """The entries as aligned text with a hint; the ends of long lines are cut to `max_width`."""
-    most = _MOST_NEEDS if max_width else sys.maxsize
-    rows = [(row.name, row.source, _cut(row.needs, most), row.what) for row in entries(kind)]
-    header = (kind[:-1], "from", "needs", "what it is")
-    shown = [at for at in range(4) if len({row[at] for row in rows}) > 1]
-    table = Table([header[at] for at in shown], [[row[at] for at in shown] for row in rows])
-    lines = [_cut(line, max_width or sys.maxsize) for line in table.plain(right=(), rule=True)]
-    return "\n".join([*lines, "", _HINTS[kind]])
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    """The entries as aligned text; the ends of long lines are cut to `max_width`."""
+    most = 30 if max_width else None
+    rows = [(one.name, one.source, one.needs[:most], one.what) for one in entries(kind)]
+    lines = Table((kind[:-1], "from", "needs", "what it is"), rows).plain(right=(), rule=True)
+    return "\n".join(line[:max_width] for line in lines)
 
 
 def _summary(text: str | None, *, titled: bool = True) -> str:

@@ -14,16 +14,10 @@ MISTAKE = 2
 """It could not be done: a recipe, an option, a path, a full disk, a store or a cluster that does
 not answer. One line says what and what to do."""
 
-HANGUP = 128 + signal.SIGHUP
-"""129: the terminal was closed."""
-
 INTERRUPTED = 128 + signal.SIGINT
 """130: Ctrl-C."""
 
-TERMINATED = 128 + signal.SIGTERM
-"""143: SIGTERM, as schedulers send it."""
-
 
 def of(is_good: bool) -> int:
-    """Of a command that is done: whether everything in it is good."""
+    """Exit code of a finished command: 0 if everything is good, otherwise 1."""
     return OK if is_good else FAILED

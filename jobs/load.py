@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.report.formatting import Table
-from jobs.report.theme import LIGHT, Theme, new_figure, png
+from jobs.report.formatting import DASH, Table
+from jobs.report.theme import LIGHT, Style, Theme, handles_of, legend, new_figure, png
 from jobs.run.build import build, make_plan
 from pipeline.cache.directory import TokenCache
 from pipeline.clips import Clip, questions_of, subtitles_of
@@ -42,10 +44,25 @@ from tango_core.types import Answer, Question
 LOAD_FILE = "load.json"
 _WARM_UP = 4
 _SEED = 0
+# What tells rows of `load.json` apart, and what makes rows comparable.
+_KEY = ["engine", "cell", "kind", "level"]
+_LOAD = ["engine", "kind", "level"]
+
+Row = dict[str, Any]
+"""One cell under one load, as in `load.json`.
+
+`engine`, `cell`, and the load as `kind` and `level`; numbers of `requests` and of those that
+`failed`; `seconds` from the first arrival to the last reply; `requests_per_s` and generated
+`tokens_per_s`; `ttft_p50_ms` and `ttft_p95_ms` from arrival to first token, reading the cache
+included, and `total_p50_ms` to the end of the reply; shares of the requests' time: `read_share`
+(reading the token set), `first_share` (waiting and prefill) and `rest_share`; `peak_gib`, the
+largest memory in use of `peak_of` (device or process); mean `prompt_tokens`; `accuracy`, null if
+replies had a fixed length; and against `full` under the same load `lost` (difference in [-1, 1]
+with its 95 % interval) and `speedup`.
+"""
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """How requests arrive.
 
     Attributes:
@@ -58,8 +75,7 @@ class Load:
     level: float
 
     def __str__(self) -> str:
-        unit = " at once" if self.kind == "closed" else "/s"
-        return f"{self.level:g}{unit}"
+        return f"{self.level:g}" + (" at once" if self.kind == "closed" else "/s")
 
     def arrivals(self, number: int) -> list[float]:
         """Seconds from the start at which the requests of an open loop arrive."""
@@ -67,8 +83,7 @@ class Load:
         return [float(at) for at in np.cumsum(pauses)]
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(NamedTuple):
     """One answered request; times in seconds.
 
     Attributes:
@@ -84,64 +99,7 @@ class Served:
     total: float
 
 
-@dataclass(frozen=True)
-class LoadRow:
-    """One cell under one load.
-
-    Attributes:
-        engine: `native` or `vllm`.
-        cell: Name of the method with its options.
-        kind: See `Load`.
-        level: See `Load`.
-        requests: Number of requests.
-        failed: How many of them ended with an error.
-        seconds: From the first arrival to the last reply.
-        requests_per_s: Answered requests per second.
-        tokens_per_s: Generated tokens per second.
-        ttft_p50_ms: Median time from arrival to first token, reading the cache included.
-        ttft_p95_ms: 95th percentile of it.
-        total_p50_ms: Median time from arrival to the end of the reply.
-        read_share: Share of the requests' time in which their token set was read.
-        first_share: Share between reading and first token: waiting and prefill.
-        rest_share: Share after the first token.
-        peak_gib: Largest memory in use, see `PeakMemory`.
-        peak_of: `device` or `process`.
-        prompt_tokens: Mean length of the prompts.
-        accuracy: Mean score of the questions; `None` if replies had a fixed length.
-        lost: Difference to `full` under the same load, in [-1, 1], with its 95 % interval.
-        speedup: Requests per second over those of `full` under the same load.
-    """
-
-    engine: str
-    cell: str
-    kind: str
-    level: float
-    requests: int
-    failed: int
-    seconds: float
-    requests_per_s: float
-    tokens_per_s: float
-    ttft_p50_ms: float
-    ttft_p95_ms: float
-    total_p50_ms: float
-    read_share: float
-    first_share: float
-    rest_share: float
-    peak_gib: float
-    peak_of: str
-    prompt_tokens: float
-    accuracy: float | None = None
-    lost: tuple[float, float, float] | None = None
-    speedup: float | None = None
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether no loss of accuracy against `full` is shown."""
-        return self.lost is not None and self.lost[2] >= 0
-
-
-@dataclass(frozen=True)
-class _Request:
+class _Request(NamedTuple):
     clip: Clip
     question: Question
     protocol: Protocol
@@ -183,8 +141,9 @@ def measure_load(
         model.engine.eos_ids = frozenset()  # no token ends a reply
     batch_tokens = None if job.answer.batch_tokens == "auto" else job.answer.batch_tokens
     memory = PeakMemory(resolve_device(plan.model.device))
+    clips = [request.clip.video_id for request in asked]
     scores: dict[tuple[str, Load], list[float]] = {}
-    rows: list[LoadRow] = []
+    rows: list[Row] = []
     for method in plan.methods:
         prompts = _prompts(plan, method, reply_tokens, shared_prefixes)
         serve(model, asked[:_WARM_UP], prompts, Load("closed", _WARM_UP), batch_tokens)
@@ -193,25 +152,37 @@ def measure_load(
             started = time.perf_counter()
             served = serve(model, asked, prompts, load, batch_tokens)
             seconds = time.perf_counter() - started
-            row = _row(job.engine, method.name, load, served, seconds)
-            row = replace(row, peak_gib=memory.gib(), peak_of=memory.kind)
+            row = {"engine": job.engine, "cell": method.name, **load._asdict()}
+            row |= _measured(method.name, served, seconds)
+            row |= {"peak_gib": memory.gib(), "peak_of": memory.kind}
+            row |= {"accuracy": None, "lost": None, "speedup": None}
             if reply_tokens is None:
                 scores[method.name, load] = _scores(asked, served)
-                row = replace(row, accuracy=float(np.mean(scores[method.name, load])))
+                row["accuracy"] = float(np.mean(scores[method.name, load]))
             rows.append(row)
-            console.print(f"{method.name}, {load}: {row.requests_per_s:.2f} requests/s")
-    clusters = [request.clip.video_id for request in asked]
-    rows = _compared(rows, scores, clusters)
-    rows = _merged(folder / LOAD_FILE, rows)
+            console.print(f"{method.name}, {load}: {row['requests_per_s']:.2f} requests/s")
+    full = {Load(row["kind"], row["level"]): row for row in rows if row["cell"] == "full"}
+    for row in rows:
+        load = Load(row["kind"], row["level"])
+        if load in full:
+            row["speedup"] = row["requests_per_s"] / full[load]["requests_per_s"]
+            if row["cell"] != "full" and scores:
+                own, other = scores[row["cell"], load], scores["full", load]
+                if found := compare_paired(own, other, clips):
+                    row["lost"] = (found.difference, found.low, found.high)
+    path = folder / LOAD_FILE
+    before = json.loads(path.read_text()) if path.is_file() else []
+    new = {tuple(row[name] for name in _KEY) for row in rows}
+    rows = [*(row for row in before if tuple(row[name] for name in _KEY) not in new), *rows]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / LOAD_FILE).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    table = load_table(rows)
-    (folder / "load.md").write_text(f"{table.markdown()}\n\n{goodput(rows)}\n")
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+    table, fastest = load_table(rows), "\n".join(_fastest(rows))
+    (folder / "load.md").write_text(f"{table.markdown()}\n\n{fastest}\n")
     figure = load_plot(rows, LIGHT)
     if figure is not None:
         (folder / "load.png").write_bytes(png(figure))
-    console.print("\n".join(table.plain(rule=True)), markup=False, highlight=False, soft_wrap=True)
-    console.print(goodput(rows), markup=False, highlight=False)
+    text = "\n".join([*table.plain(rule=True), fastest])
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
@@ -231,14 +202,9 @@ def serve(
     while len(found) < len(requests):
         while number < len(requests):
             now = time.perf_counter()
-            if arrivals is None:
-                if len(in_flight) >= load.level:
-                    break
-                arrived = now
-            else:
-                arrived = start + arrivals[number]
-                if arrived > now:
-                    break
+            arrived = now if arrivals is None else start + arrivals[number]
+            if arrived > now or (arrivals is None and len(in_flight) >= load.level):
+                break
             try:
                 asked = prompts(requests[number])
                 read = time.perf_counter() - now
@@ -317,8 +283,8 @@ def _scores(requests: Sequence[_Request], served: Sequence[Served]) -> list[floa
     return found
 
 
-def _row(engine: str, cell: str, load: Load, served: Sequence[Served], seconds: float) -> LoadRow:
-    """Reduce the requests of one measurement; memory and accuracy are added later.
+def _measured(cell: str, served: Sequence[Served], seconds: float) -> Row:
+    """Numbers and times of one measurement, as in `Row`.
 
     Raises:
         InputError: If all requests failed.
@@ -327,145 +293,102 @@ def _row(engine: str, cell: str, load: Load, served: Sequence[Served], seconds: 
     answers = [one.answer for one in served if isinstance(one.answer, Answer)]
     if not answered:
         raise InputError(f"{cell}: all {len(served)} requests failed, first: {served[0].answer}")
-    first = np.array([one.first for one in answered])
-    total = np.array([one.total for one in answered])
-    read = np.array([one.read for one in answered])
+    read, first, total = np.array([one[1:] for one in answered]).T
     whole = float(total.sum())
-    return LoadRow(
-        engine=engine,
-        cell=cell,
-        kind=load.kind,
-        level=load.level,
-        requests=len(served),
-        failed=len(served) - len(answered),
-        seconds=seconds,
-        requests_per_s=len(answered) / seconds,
-        tokens_per_s=sum(one.new_tokens for one in answers) / seconds,
-        ttft_p50_ms=float(np.percentile(first, 50)) * 1e3,
-        ttft_p95_ms=float(np.percentile(first, 95)) * 1e3,
-        total_p50_ms=float(np.percentile(total, 50)) * 1e3,
-        read_share=float(read.sum()) / whole,
-        first_share=float((first - read).sum()) / whole,
-        rest_share=float((total - first).sum()) / whole,
-        peak_gib=0.0,
-        peak_of="",
-        prompt_tokens=float(np.mean([one.prompt_tokens for one in answers])),
-    )
+    return {
+        "requests": len(served),
+        "failed": len(served) - len(answered),
+        "seconds": seconds,
+        "requests_per_s": len(answered) / seconds,
+        "tokens_per_s": sum(one.new_tokens for one in answers) / seconds,
+        "ttft_p50_ms": float(np.percentile(first, 50)) * 1e3,
+        "ttft_p95_ms": float(np.percentile(first, 95)) * 1e3,
+        "total_p50_ms": float(np.percentile(total, 50)) * 1e3,
+        "read_share": float(read.sum()) / whole,
+        "first_share": float((first - read).sum()) / whole,
+        "rest_share": float((total - first).sum()) / whole,
+        "prompt_tokens": float(np.mean([one.prompt_tokens for one in answers])),
+    }
 
 
-def _compared(
-    rows: Sequence[LoadRow],
-    scores: Mapping[tuple[str, Load], Sequence[float]],
-    clusters: Sequence[str],
-) -> list[LoadRow]:
-    """Add speed-up and difference to `full` under the same load."""
-    full = {Load(row.kind, row.level): row for row in rows if row.cell == "full"}
-    compared = []
-    for row in rows:
-        load = Load(row.kind, row.level)
-        if load in full:
-            row = replace(row, speedup=row.requests_per_s / full[load].requests_per_s)
-            if row.cell != "full" and (row.cell, load) in scores:
-                found = compare_paired(scores[row.cell, load], scores["full", load], clusters)
-                if found is not None:
-                    row = replace(row, lost=(found.difference, found.low, found.high))
-        compared.append(row)
-    return compared
+# Heading, column, factor of its numbers, and their format.
+_NUMBERS = (
+    ("requests/s", "requests_per_s", 1, "{:.2f}"),
+    ("vs full", "speedup", 1, "{:.2f}x"),
+    ("TTFT p50 ms", "ttft_p50_ms", 1, "{:.0f}"),
+    ("p95 ms", "ttft_p95_ms", 1, "{:.0f}"),
+    ("tokens/s", "tokens_per_s", 1, "{:.0f}"),
+    ("peak GiB", "peak_gib", 1, "{:.2f}"),
+    ("prompt", "prompt_tokens", 1, "{:.0f}"),
+    ("read %", "read_share", 100, "{:.0f}"),
+    ("first %", "first_share", 100, "{:.0f}"),
+    ("rest %", "rest_share", 100, "{:.0f}"),
+    ("accuracy %", "accuracy", 100, "{:.1f}"),
+    ("vs full", "lost", 100, "{:+.1f}"),
+    ("failed", "failed", 1, "{}"),
+)
 
 
-def _merged(path: Path, rows: Sequence[LoadRow]) -> list[LoadRow]:
-    """The rows beside those of an earlier measurement with another engine, cell or load."""
-    new = {(row.engine, row.cell, row.kind, row.level) for row in rows}
-    earlier = [LoadRow(**one) for one in json.loads(path.read_text())] if path.is_file() else []
-    kept = [one for one in earlier if (one.engine, one.cell, one.kind, one.level) not in new]
-    return [*kept, *rows]
-
-
-def load_table(rows: Sequence[LoadRow]) -> Table:
+def load_table(rows: Sequence[Row]) -> Table:
     """One line per engine, cell and load."""
-    header = [
-        *("engine", "cell", "load", "requests/s", "vs full", "TTFT p50 ms", "p95 ms"),
-        *("tokens/s", "peak GiB", "prompt", "read %", "first %", "rest %", "accuracy %", "vs full"),
-        "failed",
-    ]
-    lines = [
-        [
-            row.engine,
-            row.cell,
-            str(Load(row.kind, row.level)),
-            f"{row.requests_per_s:.2f}",
-            "-" if row.speedup is None else f"{row.speedup:.2f}x",
-            f"{row.ttft_p50_ms:.0f}",
-            f"{row.ttft_p95_ms:.0f}",
-            f"{row.tokens_per_s:.0f}",
-            f"{row.peak_gib:.2f}",
-            f"{row.prompt_tokens:.0f}",
-            *(f"{100 * one:.0f}" for one in (row.read_share, row.first_share, row.rest_share)),
-            "-" if row.accuracy is None else f"{100 * row.accuracy:.1f}",
-            "-" if row.lost is None else f"{100 * row.lost[0]:+.1f}",
-            str(row.failed),
-        ]
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        line = [row["engine"], row["cell"], str(Load(row["kind"], row["level"]))]
+        for _, column, factor, form in _NUMBERS:
+            value = row[column][0] if column == "lost" and row["lost"] else row[column]
+            line.append(DASH if value is None else form.format(factor * value))
+        lines.append(line)
+    header = ["engine", "cell", "load", *(heading for heading, *_ in _NUMBERS)]
     return Table(header, lines, text_columns=3)
 
 
-def goodput(rows: Sequence[LoadRow]) -> str:
+def _fastest(rows: Sequence[Row]) -> Iterator[str]:
     """Per engine and load, the fastest cell without a shown loss of accuracy against `full`."""
-    lines = []
-    scored = [row for row in rows if row.accuracy is not None]
-    for engine, kind, level in dict.fromkeys((row.engine, row.kind, row.level) for row in scored):
-        own = [row for row in scored if (row.engine, row.kind, row.level) == (engine, kind, level)]
-        equal = [row for row in own if row.cell == "full" or row.is_equal]
-        if not any(row.cell == "full" for row in equal):
-            continue
-        best = max(equal, key=lambda row: row.requests_per_s)
-        lines.append(
-            f"{engine}, {Load(kind, level)}: {best.requests_per_s:.2f} requests/s at equal "
-            f"accuracy, with {best.cell} ({best.speedup or 1:.2f}x of full)"
-        )
-    return "\n".join(lines)
+    scored = [row for row in rows if row["accuracy"] is not None]
+    for engine, kind, level in dict.fromkeys(tuple(row[name] for name in _LOAD) for row in scored):
+        own = [row for row in scored if [row[name] for name in _LOAD] == [engine, kind, level]]
+        equal = [row for row in own if row["lost"] and row["lost"][2] >= 0]
+        full = [row for row in own if row["cell"] == "full"]
+        if full:
+            best = max(full + equal, key=lambda row: row["requests_per_s"])
+            yield (
+                f"{engine}, {Load(kind, level)}: {best['requests_per_s']:.2f} requests/s at equal "
+                f"accuracy, with {best['cell']} ({best['speedup']:.2f}x of full)"
+            )
 
 
-def load_plot(rows: Sequence[LoadRow], theme: Theme) -> Figure | None:
+def load_plot(rows: Sequence[Row], theme: Theme) -> Figure | None:
     """Requests per second over accuracy, one point per cell and load; one panel per engine.
 
     Returns:
         The figure; `None` if no row has an accuracy.
     """
-    scored = [row for row in rows if row.accuracy is not None]
-    engines = list(dict.fromkeys(row.engine for row in scored))
-    if not engines:
+    scored = pd.DataFrame([row for row in rows if row["accuracy"] is not None])
+    if scored.empty:
         return None
+    engines = scored["engine"].unique()
+    colours = {cell: theme.series[at % 8] for at, cell in enumerate(scored["cell"].unique())}
     figure, panels = new_figure((5.2 * len(engines), 4.4), theme, 1, len(engines))
-    cells = list(dict.fromkeys(row.cell for row in scored))
-    handles = {}
-    rates = [row.requests_per_s for row in scored]
+    rates = scored["requests_per_s"]
     for panel, engine in zip(panels, engines, strict=True):
-        for index, cell in enumerate(cells):
-            own = [row for row in scored if (row.engine, row.cell) == (engine, cell)]
-            colour = theme.series[index % len(theme.series)]
-            x = [100 * (row.accuracy or 0.0) for row in own]
-            y = [row.requests_per_s for row in own]
-            (line,) = panel.plot(x, y, marker="o", color=colour, linewidth=0.8, label=cell)
-            handles[cell] = line
-            for row, at in zip(own, zip(x, y, strict=True), strict=True):
-                text = str(Load(row.kind, row.level)).removesuffix(" at once")
-                panel.annotate(
-                    text, at, xytext=(4, 3), textcoords="offset points", fontsize=7,
-                    color=theme.foreground,
-                )  # fmt: skip
+        own_engine = scored[scored["engine"] == engine]
+        for cell, own in own_engine.groupby("cell", sort=False):
+            x, y = 100 * own["accuracy"], own["requests_per_s"]
+            panel.plot(x, y, "o-", color=colours[cell], linewidth=0.8, label=str(cell))
+        for row in own_engine.itertuples():
+            at = 100 * row.accuracy, row.requests_per_s
+            style: Style = {"fontsize": 7, "color": theme.foreground}
+            panel.annotate(f"{row.level:g}", at, (4, 3), textcoords="offset points", **style)
         panel.set_yscale("log")
-        panel.set_ylim(0.8 * min(rates), 1.4 * max(rates))
+        panel.set_ylim(0.8 * rates.min(), 1.4 * rates.max())
         panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         panel.yaxis.set_minor_locator(NullLocator())
         panel.yaxis.set_major_formatter("{x:g}")
         panel.set_title(engine, loc="left", fontweight="bold", color=theme.foreground)
         panel.set_xlabel("accuracy %")
         panel.set_ylabel("requests/s")
-    figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center",
-        ncols=min(4, len(handles)), frameon=False, labelcolor=theme.foreground,
-        title="numbers: requests at once, or per second", title_fontsize=8,
-    )  # fmt: skip
+    handles = handles_of(panels)
+    note = {"title": "numbers: requests at once, or per second", "title_fontsize": 8}
+    where = {"loc": "outside lower center", "ncols": min(4, len(handles))}
+    legend(figure, handles, theme, **where, **note)
     return figure

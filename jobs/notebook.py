@@ -13,7 +13,7 @@ iterates over them, for runs that are larger than memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,6 @@ from jobs.run.build import build
 from jobs.run.commands import run_dir_of, run_job
 from jobs.run.locations import Locations
 from jobs.run.progress import Display
-from pipeline.clips import FAILED
 from pipeline.progress.parts import last_of_each
 from pipeline.rows import ANSWER
 from pipeline.storage.urls import place
@@ -47,16 +46,6 @@ _TYPES = {
     pa.string(): pd.StringDtype(),
     pa.float64(): pd.Float64Dtype(),
 }
-_PER_CLIP = (
-    "benchmark",
-    "video_id",
-    "cell",
-    "method",
-    "retention",
-    "tokens_total",
-    "tokens_kept",
-    "tokens_with_newlines",
-)
 
 
 def load_run(path: str | Path) -> LoadedRun:
@@ -101,9 +90,9 @@ def run_recipe(
         place(output), cache, tracking_uri, address=address, continues=True, recipe=str(recipe)
     )
     locations.raise_if_unusable()
-    built = build(job, address, str(recipe))
-    run_dir = run_dir_of(job, built, locations)
-    run_job(job, built, "sweep", locations, run_dir, Display.on(Console()))
+    built = build(job, address)
+    run_dir = run_dir_of(job, locations)
+    run_job(job, built, "sweep", locations, run_dir, Display(Console()))
     return load_run(str(run_dir))
 
 
@@ -172,11 +161,8 @@ class LoadedRun:
         parts = list(
             self.answers_in_parts(columns, cells=cells, benchmarks=benchmarks, groups=groups)
         )
-        if parts:
-            return pd.concat(parts, ignore_index=True)
-        names = ANSWER.names if columns is None else list(columns)
-        empty = pa.schema([ANSWER.field(name) for name in names]).empty_table()
-        return _frame(empty)
+        chosen = list(ANSWER.names if columns is None else dict.fromkeys(columns))
+        return pd.concat([_frame(_EMPTY.select(chosen)), *parts], ignore_index=True)
 
     def answers_in_parts(
         self,
@@ -202,12 +188,13 @@ class LoadedRun:
         """
         chosen = list(ANSWER.names if columns is None else dict.fromkeys(columns))
         _raise_if_unknown("column", chosen, ANSWER.names)
-        for kind, wanted, known in (
-            ("cell", cells, {cell.name for cell in self.facts.cells}),
-            ("benchmark", benchmarks, {cell.benchmark for cell in self.facts.cells}),
-        ):
-            _raise_if_unknown(kind, wanted or (), known)
-        for table in self._tables(rows):
+        for kind, wanted in (("cell", cells), ("benchmark", benchmarks)):
+            names = [cell.name if kind == "cell" else cell.benchmark for cell in self.facts.cells]
+            _raise_if_unknown(kind, wanted or (), names)
+        for part in parts_of(self.path).whole_clips(rows=rows):
+            table = pa.Table.from_arrays(
+                [_column(last_of_each(part), field) for field in ANSWER], schema=ANSWER
+            )
             for name, wanted in (("cell", cells), ("benchmark", benchmarks)):
                 if wanted is not None:
                     values = pa.array(list(wanted), pa.string())
@@ -215,31 +202,14 @@ class LoadedRun:
             if not len(table):
                 continue
             frame = _frame(table.select(chosen))
-            yield _with_groups(frame, table["groups"]) if groups else frame
+            if groups:
+                parsed = [json.loads(text or "{}") for text in table["groups"].to_pylist()]
+                own = pd.DataFrame(parsed, dtype=pd.StringDtype()).sort_index(axis="columns")
+                frame = frame.join(own.add_prefix("group."))
+            yield frame
 
-    def failures(self) -> pd.DataFrame:
-        """The questions whose clip or answer failed, with `status` and `error`."""
-        parts = [part[part["status"].isin(FAILED)] for part in self.answers_in_parts()]
-        return pd.concat([_frame(ANSWER.empty_table()), *parts], ignore_index=True)
 
-    def token_counts(self) -> pd.DataFrame:
-        """One row per clip and cell: all visual tokens, kept tokens, and `kept`, the kept share.
-
-        Failed clips have no row.
-        """
-        parts = [
-            part.dropna(subset=["tokens_kept"]).drop_duplicates(["benchmark", "video_id", "cell"])
-            for part in self.answers_in_parts(_PER_CLIP)
-        ]
-        empty = _frame(ANSWER.empty_table().select(_PER_CLIP))
-        frame = pd.concat([empty, *parts], ignore_index=True)
-        return frame.assign(kept=frame["tokens_kept"] / frame["tokens_total"])
-
-    def _tables(self, rows: int = 100_000) -> Iterator[pa.Table]:
-        """All answers without duplicates, with all columns of this version."""
-        for table in parts_of(self.path).whole_clips(rows=rows):
-            table = last_of_each(table)
-            yield pa.Table.from_arrays([_column(table, field) for field in ANSWER], schema=ANSWER)
+_EMPTY = ANSWER.empty_table()
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
@@ -257,20 +227,18 @@ def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
 
 def _plain(cell: CellSummary) -> dict[str, Any]:
     """A cell as a dictionary of plain values."""
-    accuracy, headline = cell.accuracy, cell.headline
+    estimates: dict[str, Any] = {}
+    for name, estimate in (("accuracy", cell.accuracy), ("score", cell.headline)):
+        for end, part in (("", "value"), ("_low", "low"), ("_high", "high")):
+            estimates[f"{name}{end}"] = getattr(estimate, part, None)
     return {
         "benchmark": cell.benchmark,
         "cell": cell.name,
         "method": cell.method,
         "retention": cell.retention_requested,
         "retention_actual": cell.retention_actual,
-        "accuracy": accuracy.value if accuracy else None,
-        "accuracy_low": accuracy.low if accuracy else None,
-        "accuracy_high": accuracy.high if accuracy else None,
         "metric": cell.metric,
-        "score": headline.value if headline else None,
-        "score_low": headline.low if headline else None,
-        "score_high": headline.high if headline else None,
+        **estimates,
         "num_questions": cell.counts.num_questions,
         "num_failed": cell.counts.num_failed,
         "tokens_total": cell.tokens_total,
@@ -278,17 +246,6 @@ def _plain(cell: CellSummary) -> dict[str, Any]:
         "prefill_tflops": cell.prefill_tflops,
         **{f"{stage}_ms": stats.p50 for stage, stats in cell.latency_ms.items()},
     }
-
-
-def _with_groups(frame: pd.DataFrame, groups: pa.ChunkedArray) -> pd.DataFrame:
-    """Add a column per group to the frame."""
-    parsed: list[Mapping[str, str]] = [json.loads(text or "{}") for text in groups.to_pylist()]
-    names = sorted({name for one in parsed for name in one})
-    own = {
-        f"group.{name}": pd.array([one.get(name) for one in parsed], dtype=pd.StringDtype())
-        for name in names
-    }
-    return frame.assign(**own)
 
 
 def _raise_if_unknown(kind: str, wanted: Collection[str], known: Collection[str]) -> None:
@@ -300,5 +257,5 @@ def _raise_if_unknown(kind: str, wanted: Collection[str], known: Collection[str]
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise InputError(
-            f"the run has no {kind} {unknown[0]!r}; choose from: {', '.join(sorted(known))}"
+            f"the run has no {kind} {unknown[0]!r}; choose from: {', '.join(sorted(set(known)))}"
         )

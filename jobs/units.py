@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import timedelta
 
+from pydantic import ByteSize, TypeAdapter
+
 from tango_core.errors import InputError
 
-_AGE = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_SIZE = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
-_BINARY = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_AGE = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def human_bytes(num_bytes: float) -> str:
@@ -38,17 +37,14 @@ def parse_bytes(text: str, option: str) -> int:
         option: The option that the user set, for the message.
 
     Raises:
-        ValueError: If the text is not a size, or a larger one than a float holds.
+        InputError: If the text is not a size.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", text.strip().upper())
-    size = math.inf
-    if found is not None and not (found[3] and not found[2]):
-        size = float(found[1]) * (_BINARY if found[3] else _SIZE)[found[2]]
-    if math.isinf(size):
+    try:
+        return TypeAdapter(ByteSize).validate_python(text)
+    except (ValueError, OverflowError) as error:
         raise InputError(
             f"{option} {text!r} is not a size; write a number and a unit, such as 50GB"
-        )
-    return int(size)
+        ) from error
 
 
 def clip_limit(value: object) -> int | float | None:
@@ -74,19 +70,11 @@ def parse_age(text: str, option: str) -> timedelta:
         option: The option that the user set, for the message.
 
     Raises:
-        ValueError: If the text is not an age, or too long for a `timedelta`.
+        InputError: If the text is not an age.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdw])", text.strip().lower())
-    if found is None or (age := _timedelta(float(found[1]), found[2])) is None:
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)\s*([hdw])", text.strip().lower())
+    if found is None:
         raise InputError(
             f"{option} {text!r} is not an age; write hours, days or weeks, such as 36h, 30d or 2w"
         )
-    return age
-
-
-def _timedelta(number: float, unit: str) -> timedelta | None:
-    """`None` if it is longer than a `timedelta` can be."""
-    try:
-        return number * _AGE[unit]
-    except OverflowError:
-        return None
+    return timedelta(**{_AGE[found[2]]: float(found[1])})

@@ -1,6 +1,6 @@
 """Clips, and the stages that they pass through.
 
-To add a stage, add its columns to `Clip`, its pool to `Pools` and its declaration to `STAGES`; its
+To add a stage, add its fields to `Clip`, its pool to `Pools` and its declaration to `STAGES`; its
 code is a module of `pipeline/stages`. This module imports neither pyarrow, torch nor Ray, so that
 commands that only need a recipe or a status start fast.
 """
@@ -183,32 +183,29 @@ def questions_of(clip: Clip) -> tuple[Question, ...]:
 
 
 def _packed(question: Question) -> dict[str, Any]:
-    return {
+    packed: dict[str, Any] = {
         "id": question.id,
         "text": question.text,
         "choices": list(question.choices),
         "answer": question.answer,
         "groups": dict(question.groups),
-        **(
-            {"accepted": list(question.accepted), "match": question.match}
-            if question.accepted
-            else {}
-        ),
-        **({"span": list(question.span)} if question.span is not None else {}),
-        **({"other": _packed(question.other)} if question.other is not None else {}),
     }
+    if question.accepted:
+        packed |= {"accepted": list(question.accepted), "match": question.match}
+    if question.span is not None:
+        packed["span"] = list(question.span)
+    if question.other is not None:
+        packed["other"] = _packed(question.other)
+    return packed
 
 
 def _unpacked(packed: Mapping[str, Any]) -> Question:
-    return Question(
-        **{
-            **packed,
-            "choices": tuple(packed["choices"]),
-            "accepted": tuple(packed.get("accepted", ())),
-            "span": tuple(packed["span"]) if "span" in packed else None,
-            "other": _unpacked(packed["other"]) if "other" in packed else None,
-        }
-    )
+    fields = dict(packed)
+    for name in fields.keys() & {"choices", "accepted", "span"}:
+        fields[name] = tuple(fields[name])
+    if "other" in fields:
+        fields["other"] = _unpacked(fields["other"])
+    return Question(**fields)
 
 
 def subtitles_of(clip: Clip) -> Subtitles | None:
@@ -247,8 +244,6 @@ class Stage:
         arguments: Computes the keyword arguments of `code`, besides the clip, from the plan and the
             settings.
         failure: Status of clips that failed in this stage.
-        adds: Fields of `Clip` that it fills.
-        drops: Fields of `Clip` that it empties.
         on_hits: Whether fully cached clips go through the stage as well. It returns results instead
             of clips; jobs that only fill caches skip it.
         profile_code: Replaces `code` in a job that measures latencies; `None` for `code`.
@@ -258,8 +253,6 @@ class Stage:
     code: str
     arguments: Callable[[Plan, Settings], dict[str, Any]]
     failure: str
-    adds: tuple[str, ...] = ()
-    drops: tuple[str, ...] = ()
     on_hits: bool = False
     profile_code: str | None = None
 
@@ -300,7 +293,6 @@ DECODE_VIDEO = Stage(
         "videos": settings.videos,
     },
     failure="decode_failed",
-    adds=("decode_video_ms", "decoder", "warnings", "damage", *FRAMES),
 )
 COMPRESS_VIDEO = Stage(
     name="compress",
@@ -313,8 +305,6 @@ COMPRESS_VIDEO = Stage(
         "num_threads": settings.pools.compress.num_threads,
     },
     failure="encode_failed",
-    adds=("encode_ms", "encode_tflops", "compress_ms", "compress_errors", "profile"),
-    drops=FRAMES,
     profile_code="pipeline.stages.profile:ProfileCompression",
 )
 ANSWER_QUESTIONS = Stage(

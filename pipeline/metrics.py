@@ -7,14 +7,14 @@ tracking server.
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.clips import Clip, stages_of
-from pipeline.resources.node_usage import Reading
 from pipeline.rows import Result
 
 if TYPE_CHECKING:
@@ -85,18 +85,6 @@ TOKEN_SETS = Metric(
 METRICS = (STARTED, FINISHED, BUSY, SECONDS, SLOTS, EXPECTED, ANSWERS, TOKENS, TOKEN_SETS)
 
 
-class StageReport(Protocol):
-    """Receives the progress of a stage."""
-
-    def started(self, stage: str) -> None:
-        """Called when the stage takes a clip."""
-        ...
-
-    def finished(self, stage: str, seconds: float, status: str) -> None:
-        """Called when the stage has finished a clip."""
-        ...
-
-
 def stream_of(stage: Callable[[Clip], Record]) -> Stream:
     """The `stream` method of a stage if it has one, else a function that maps clip by clip."""
     own: Stream | None = getattr(stage, "stream", None)
@@ -113,7 +101,7 @@ class Metered:
             two results counts for the second one, so that the times sum to the stage's work.
     """
 
-    def __init__(self, run: Stream, stage: str, report: StageReport) -> None:
+    def __init__(self, run: Stream, stage: str, report: StageBoard) -> None:
         self._run = run
         self._stage = stage
         self._report = report
@@ -164,8 +152,7 @@ class StageCount:
 
     def __add__(self, other: StageCount) -> StageCount:
         """Add all counters."""
-        mine, more = asdict(self), asdict(other)
-        return StageCount(**{name: mine[name] + more[name] for name in mine})
+        return StageCount(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -193,11 +180,11 @@ class StageBoard:
         self._counts: dict[str, StageCount] = {}
 
     def started(self, stage: str) -> None:
-        """See `StageReport`."""
+        """Record that a stage takes a clip."""
         self.add({stage: StageCount(started=1)})
 
     def finished(self, stage: str, seconds: float, status: str) -> None:
-        """See `StageReport`."""
+        """Record that a stage has finished a clip."""
         failed = int(status not in ("ok", SKIPPED))
         self.add({stage: StageCount(finished=1, failed=failed, busy_s=seconds)})
 
@@ -207,68 +194,49 @@ class StageBoard:
             for stage, count in counts.items():
                 self._counts[stage] = self._counts.get(stage, StageCount()) + count
 
-    def take(self) -> dict[str, StageCount]:
-        """Return the counts and reset them to zero."""
+    def show(self, counts: Mapping[str, StageCount]) -> dict[str, StageCount]:
+        """Replace the counts, by those of another board; returns the ones before."""
         with self._lock:
-            counts, self._counts = self._counts, {}
-            return counts
+            before, self._counts = self._counts, dict(counts)
+            return before
 
     def counts(self) -> dict[str, StageCount]:
         """Stage -> its counters."""
         with self._lock:
             return dict(self._counts)
 
-    def show(self, counts: Mapping[str, StageCount]) -> None:
-        """Replace the counts by those of another board."""
-        with self._lock:
-            self._counts = dict(counts)
 
-
-@dataclass
 class JobBoard(StageBoard):
     """The driver's board, which also knows how many clips each stage will process.
 
     Attributes:
         expected: Stage -> total number of clips; empty before the job starts.
         slots: Stage -> number of clips that it can process at once.
-        readings: Latest resource usage of the cluster's nodes.
     """
 
-    expected: dict[str, int] = field(default_factory=dict)
-    slots: dict[str, float] = field(default_factory=dict)
-    readings: Sequence[Reading] = ()
-
-    def __post_init__(self) -> None:
-        """Initialize the counters."""
+    def __init__(self) -> None:
         super().__init__()
+        self.expected: dict[str, int] = {}
+        self.slots: dict[str, float] = {}
 
     def plan(self, plan: Plan) -> None:
         """Set the expected numbers of clips from the plan of a starting job."""
-        self.expected = expected_clips(plan)
+        import pyarrow.compute as pc
+
+        self.expected = {
+            stage.name: int(pc.sum(stage.taken(plan.clips)).as_py() or 0)
+            for stage in stages_of(plan)
+        }
 
     def states(self) -> dict[str, StageState]:
         """Stage -> its state, in the order of the pipeline."""
         counts, states = self.counts(), {}
-        ready: int | None = None
+        before = ready = 0  # clips expected by the stage before, and ready for this one
         for stage, expected in self.expected.items():
-            count = counts.get(stage, StageCount())
-            waiting = (expected if ready is None else ready) - count.started
-            states[stage] = StageState(count, expected, self.slots.get(stage, 1), max(0, waiting))
             # Fully cached clips enter the pipeline at the first stage that takes them.
-            ready = count.finished + self._joining(stage)
+            ready += max(0, expected - before)
+            count = counts.get(stage, StageCount())
+            slots, waiting = self.slots.get(stage, 1), max(0, ready - count.started)
+            states[stage] = StageState(count, expected, slots, waiting)
+            before, ready = expected, count.finished
         return states
-
-    def _joining(self, stage: str) -> int:
-        """Number of clips that skip this stage and enter the pipeline after it."""
-        names = list(self.expected)
-        after = [self.expected[name] for name in names[names.index(stage) + 1 :]][:1]
-        return max(0, after[0] - self.expected[stage]) if after else 0
-
-
-def expected_clips(plan: Plan) -> dict[str, int]:
-    """Stage -> number of clips of a plan that go through it."""
-    import pyarrow.compute as pc
-
-    return {
-        stage.name: int(pc.sum(stage.taken(plan.clips)).as_py() or 0) for stage in stages_of(plan)
-    }

@@ -134,27 +134,41 @@ def look_up(
     keys = clips["clip_key"].to_pylist()
     is_ok = np.asarray(pc.equal(clips["status"], "ok").to_numpy(), dtype=bool)
     lacking = _lacking(clips, keys, caches, compressors, recompute) & is_ok[:, None]
-    columns = {}
-    if features is None:
-        columns["encode"] = _named(lacking.any(axis=1)[:, None], [TOKENS])
-    else:
-        parts = features.cache.parts()
-        # Clips whose token sets are all stored need features only if the job fills the store.
-        wanted = is_ok & (lacking.any(axis=1) | features.fill)
-        stored = _among(keys, parts.values()) & wanted[:, None]
-        needs = {name: compressor.needs for name, compressor in compressors.items()}
-        own = {name: needs.get(name, frozenset()) for name in caches}
-        names = [TOKENS, *sorted(features.signals.union(*own.values()))]
-        held = _holding(stored, list(parts), names)
-        for index, signals in enumerate(own.values()):
-            read = [name == TOKENS or name in signals for name in names]
-            lacking[:, index] &= ~held[:, read].all(axis=1)
-        columns["stored"] = _named(stored, list(parts))
-        columns["encode"] = _to_encode(features, own, lacking, held, names, is_ok)
-    columns["missing"] = _named(lacking, list(caches))
+    # Per cache what its token sets are computed from; what the job stores, and of which clips.
+    reads = {name: {TOKENS} for name in caches}
+    kept, parts, fill = set[str](), dict[str, set[str]](), False
+    if features is not None:
+        for name in reads.keys() & compressors.keys():
+            reads[name] |= compressors[name].needs
+        kept = {TOKENS, *features.signals} if features.writes else kept
+        parts, fill = features.cache.parts(), features.fill
+    names = [TOKENS, *sorted(kept.union(*reads.values()) - {TOKENS})]
+    # Clips whose token sets are all stored need features only if the job fills the store.
+    wanted = is_ok & (lacking.any(axis=1) | fill)
+    stored = _among(keys, parts.values()) & wanted[:, None]
+    held = _columns(stored[:, [name in held_by([part]) for part in parts]] for name in names)
+    held &= held[:, :1]  # signals count only if tokens are stored
+    for index, own in enumerate(reads.values()):
+        lacking[:, index] &= ~held[:, [name in own for name in names]].all(axis=1)
+    # If a clip is encoded at all, everything that the job stores is encoded.
+    everything = is_ok & (lacking.any(axis=1) | fill)
+    encode = _columns(
+        everything[:, None] if name in kept else lacking[:, [name in own for own in reads.values()]]
+        for name in names
+    )
+    columns = {
+        "missing": _named(lacking, list(caches)),
+        "encode": _named(encode & ~held, names),
+        "stored": _named(stored, list(parts)),
+    }
     for name, values in columns.items():
         clips = clips.set_column(clips.column_names.index(name), name, values)
     return clips
+
+
+def _columns(masks: Iterable[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+    """Mask (rows, masks) of rows in which any column of a mask is true."""
+    return np.stack([mask.any(axis=1) for mask in masks], axis=1)
 
 
 def _lacking(
@@ -189,38 +203,6 @@ def _among(keys: Sequence[str], sets: Iterable[Set[str]]) -> npt.NDArray[np.bool
         for one in sets
     ]
     return np.stack(columns, axis=1) if columns else np.zeros((len(keys), 0), dtype=bool)
-
-
-def _holding(
-    stored: npt.NDArray[np.bool_], parts: Sequence[str], names: Sequence[str]
-) -> npt.NDArray[np.bool_]:
-    """Mask (clips, names) of stored tokens and signals; signals count only if tokens are stored."""
-    held = np.zeros((len(stored), len(names)), dtype=bool)
-    for index, name in enumerate(names):
-        held[:, index] = stored[:, [name in held_by([part]) for part in parts]].any(axis=1)
-    return held & held[:, :1]
-
-
-def _to_encode(
-    features: FeatureStore,
-    needs: Mapping[str, frozenset[str]],
-    lacking: npt.NDArray[np.bool_],
-    held: npt.NDArray[np.bool_],
-    names: Sequence[str],
-    is_ok: npt.NDArray[np.bool_],
-) -> pa.ChunkedArray:
-    """Names of the tokens and signals to encode: those needed by missing token sets and not stored.
-
-    If a clip is encoded at all, or if the job fills the store, everything that the job stores is
-    encoded.
-    """
-    needed = np.zeros((len(lacking), len(names)), dtype=bool)
-    for index, name in enumerate(names):
-        readers = [name == TOKENS or name in signals for signals in needs.values()]
-        needed[:, index] = lacking[:, readers].any(axis=1) if any(readers) else False
-    kept = np.array([features.writes and name in {TOKENS, *features.signals} for name in names])
-    everything = is_ok & (features.fill | lacking.any(axis=1))
-    return _named(~held & (needed | (everything[:, None] & kept)), names)
 
 
 def _named(chosen: npt.NDArray[np.bool_], columns: Sequence[str]) -> pa.ChunkedArray:

@@ -1,11 +1,9 @@
-"""Results of clips, and Arrow schemas of clips, results and answers.
-
-The schemas are those of Ray's blocks and of the answer files.
-"""
+"""Results of clips, Arrow schemas of planned clips and of answer files, and blocks of Ray."""
 
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
@@ -16,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.clips import DAMAGED, FAILED, STAGES, Clip, Stage
+from pipeline.clips import DAMAGED, FAILED, Clip
 from tango_core.types import ClipSource
 
 
@@ -122,16 +120,11 @@ def result_of(
     lost_entry: bool = False,
 ) -> Result:
     """Build the result of a finished clip."""
+    same = ("benchmark", "video_id", "path", "status", "error", "decode_video_ms", "encode_ms")
     return Result(
-        benchmark=clip.benchmark,
-        video_id=clip.video_id,
-        path=clip.path,
-        status=clip.status,
-        error=clip.error,
+        **{name: getattr(clip, name) for name in same},
         store_fault=store_fault or clip.store_fault,
         lost_entry=lost_entry,
-        decode_video_ms=clip.decode_video_ms,
-        encode_ms=clip.encode_ms,
         num_misses=len(clip.missing),
         num_computed=len(json.loads(clip.compress_ms or "{}")),
         warnings=list(clip.warnings or ()),
@@ -170,21 +163,9 @@ def _schema_of(record: type) -> pa.Schema:
 
 
 _COLUMNS = _schema_of(Clip)
-CLIP = pa.schema([c for c in _COLUMNS if all(c.name not in stage.adds for stage in STAGES)])
-"""A planned clip."""
+CLIP = pa.schema(list(_COLUMNS)[: _COLUMNS.get_field_index("decode_video_ms")])
+"""A planned clip; the other fields of `Clip` are filled by the stages."""
 ANSWER = _schema_of(AnswerRow)
-_TYPES[Sequence[AnswerRow]] = pa.list_(pa.struct(list(ANSWER)))
-RESULT = _schema_of(Result)
-
-
-def output_of(stage: Stage) -> pa.Schema:
-    """Columns of the rows that a stage returns."""
-    if stage.on_hits:
-        return RESULT
-    names = CLIP.names
-    for one in STAGES[: [one.name for one in STAGES].index(stage.name) + 1]:
-        names = [name for name in (*names, *one.adds) if name not in one.drops]
-    return pa.schema([_COLUMNS.field(name) for name in names])
 
 
 def to_table(rows: Iterable[Mapping[str, Any] | object], schema: pa.Schema) -> pa.Table:
@@ -193,11 +174,7 @@ def to_table(rows: Iterable[Mapping[str, Any] | object], schema: pa.Schema) -> p
 
 
 def _plain(row: Mapping[str, Any] | object) -> Mapping[str, Any]:
-    if isinstance(row, Mapping):
-        return row
-    if isinstance(row, Result):
-        return {**vars(row), "answers": [vars(answer) for answer in row.answers]}
-    return vars(row)
+    return row if isinstance(row, Mapping) else vars(row)
 
 
 def clips_in(table: pa.Table) -> Iterator[Clip]:
@@ -207,10 +184,16 @@ def clips_in(table: pa.Table) -> Iterator[Clip]:
             yield Clip(**row)
 
 
-def results_in(table: pa.Table) -> Iterator[Result]:
-    """The results of a table."""
-    for row in table.to_pylist():
-        yield Result(**{**row, "answers": [AnswerRow(**answer) for answer in row["answers"]]})
+def packed(records: Iterable[Clip | Result]) -> pa.Table:
+    """Clips or results as a block of Ray: a pickle per row."""
+    pickles = [pickle.dumps(record, protocol=5) for record in records]
+    return pa.table({"record": pa.array(pickles, pa.large_binary())})
+
+
+def unpacked(block: pa.Table) -> Iterator[Any]:
+    """The records of a block."""
+    for record in block["record"]:
+        yield pickle.loads(record.as_buffer())
 
 
 def source_of(row: Mapping[str, Any]) -> ClipSource | None:

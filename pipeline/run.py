@@ -95,37 +95,35 @@ def complete(
         WorkerError: If a model computed NaN or infinity for several clips in a row.
     """
     watch = _Watch()
-    in_a_row = 0
-    held: dict[ClipName, Result] = {}
-    lost: set[ClipName] = set()
+    not_finite_in_a_row = 0
     repeats, left = MOST_REPEATS, plan
     while left.clips.num_rows:
-        finished, fault = set[ClipName](), None
+        finished = set[ClipName]()
+        held: dict[ClipName, Result] = {}
+        lost: set[ClipName] = set()
+        fault: str | None = None
         results: Iterator[Result] = iter(())
         try:
-            if lost:
-                left, lost = _looked_up(left), set()
             results = run_plan(left, settings)
             for row in results:
-                clip = row.name
                 if row.lost_entry and repeats:
-                    lost.add(clip)
+                    lost.add(row.name)
                     continue
                 if not row.store_fault:
                     watch.succeed()
-                elif not watch.is_alone(clip):
-                    held[clip], fault = row, row.store_fault
+                elif not watch.is_alone(row.name):
+                    held[row.name], fault = row, row.store_fault
                     if len(watch.in_a_row) >= IN_A_ROW:
                         break
                     continue
-                finished.add(clip)
-                held.pop(clip, None)
+                finished.add(row.name)
                 yield row
                 not_finite = _not_finite(row)
-                in_a_row = in_a_row + 1 if not_finite else 0
-                if in_a_row == _MOST_NOT_FINITE:
+                not_finite_in_a_row = not_finite_in_a_row + 1 if not_finite else 0
+                if not_finite_in_a_row == _MOST_NOT_FINITE:
                     raise WorkerError(
-                        f"the last {in_a_row} clips failed with the same error: {not_finite}"
+                        f"the last {_MOST_NOT_FINITE} clips failed with the same error: "
+                        f"{not_finite}"
                     )
         except (StoreError, WorkerError):
             raise
@@ -136,23 +134,26 @@ def complete(
         finally:
             if isinstance(results, Generator):
                 results.close()
-        if len(finished) == left.clips.num_rows or (fault is None and not held and not lost):
+        if fault is None and not lost:
             return  # results that an executor lost are detected when answers are counted
-        unfinished = lost | held.keys() if fault is None else None
-        left = _without(left, finished, unfinished, last=held)
-        repeats -= bool(lost)
-        if fault is None and not held:
-            continue
-        if watch.pauses == len(PAUSES_S):
-            # The store works again if all other clips succeeded; then only these clips fail.
-            others = left.clips.num_rows - len(held)
-            if len(watch.in_a_row) >= IN_A_ROW or not watch.successes or others:
-                raise StoreError(f"{fault}; {NOT_BACK}")
-            yield from held.values()  # the last few clips, while others have succeeded
-            return
-        pause(str(fault), watch.pauses, clock)
-        watch.pauses += 1
-        watch.in_a_row.clear()
+        # After a storage error the attempt may have ended before its last clip.
+        left = _left(left, finished if fault else None, lost, held)
+        if fault:
+            if watch.pauses == len(PAUSES_S):
+                # The store works again if all other clips succeeded; then only these clips fail.
+                others = left.clips.num_rows - len(held)
+                if len(watch.in_a_row) >= IN_A_ROW or not watch.successes or others:
+                    raise StoreError(f"{fault}; {NOT_BACK}")
+                yield from held.values()  # the last few clips, while others have succeeded
+                return
+            pause(fault, watch.pauses, clock)
+            watch.pauses += 1
+            watch.in_a_row.clear()
+        if lost:
+            repeats -= 1
+            logger.info("cache entries of %d clip(s) are lost and recomputed", len(lost))
+            clips = look_up(left.clips, left.caches, left.features, left.compressors)
+            left = replace(left, clips=clips)
 
 
 def _not_finite(result: Result) -> str | None:
@@ -168,15 +169,13 @@ class _Watch:
 
     Attributes:
         successes: Number of clips without a storage error.
-        first_met: Clip -> value of `successes` at its first storage error.
-        met_again: Clip -> number of storage errors after other clips succeeded.
+        met: Clip -> values of `successes` at its storage errors.
         in_a_row: Clips with storage errors since the last success.
         pauses: Number of pauses since the last success.
     """
 
     successes: int = 0
-    first_met: dict[ClipName, int] = field(default_factory=dict)
-    met_again: dict[ClipName, int] = field(default_factory=dict)
+    met: dict[ClipName, list[int]] = field(default_factory=dict)
     in_a_row: set[ClipName] = field(default_factory=set)
     pauses: int = 0
 
@@ -188,40 +187,26 @@ class _Watch:
 
     def is_alone(self, clip: ClipName) -> bool:
         """Record a storage error of a clip; return whether only this clip is affected."""
-        if self.successes == self.first_met.setdefault(clip, self.successes):
-            self.in_a_row.add(clip)
-            return False
-        self.met_again[clip] = self.met_again.get(clip, 0) + 1
-        return self.met_again[clip] >= _TRIES - 1
+        met = self.met.setdefault(clip, [])
+        met.append(self.successes)
+        self.in_a_row.add(clip)
+        return sum(successes > met[0] for successes in met) >= _TRIES - 1
 
 
-def _looked_up(plan: Plan) -> Plan:
-    """Look up the clips of a plan again in the caches."""
-    logger.info(
-        "cache entries of %d clip(s) were removed or damaged since the job was planned; they are "
-        "recomputed",
-        plan.clips.num_rows,
-    )
-    clips = look_up(plan.clips, plan.caches, plan.features, plan.compressors)
-    return replace(plan, clips=clips)
-
-
-def _without(
-    plan: Plan,
-    finished: set[ClipName],
-    unfinished: set[ClipName] | None,
-    last: dict[ClipName, Result],
+def _left(
+    plan: Plan, finished: set[ClipName] | None, lost: set[ClipName], last: dict[ClipName, Result]
 ) -> Plan:
     """Plan of the remaining clips; those with storage errors come last, so that others run first.
 
     Args:
         plan: Plan of the previous attempt.
-        finished: Clips with a result.
-        unfinished: Clips to run again; `None` for all clips without a result.
+        finished: Clips with a result; `None` if only `lost` clips run again.
+        lost: Clips whose cache entries are lost.
         last: Clips with storage errors.
     """
     columns = (plan.clips[key].to_pylist() for key in ("benchmark", "video_id"))
-    names = list(enumerate(zip(*columns, strict=True)))
-    left = [(i, n) for i, n in names if n not in finished and (not unfinished or n in unfinished)]
-    order = sorted(left, key=lambda one: one[1] in last)
-    return replace(plan, clips=plan.clips.take([index for index, _ in order]))
+    names = [*zip(*columns, strict=True)]
+    again = lost if finished is None else set(names) - finished
+    left = [index for index, name in enumerate(names) if name in again]
+    left.sort(key=lambda index: names[index] in last)
+    return replace(plan, clips=plan.clips.take(left))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.cache.fingerprint import SourceMissingError, source_fingerprint
-from pipeline.storage.copies import Mirror
+from pipeline.storage.copies import Mirror, VideoCache, fingerprint_of, remote_fingerprint
 from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Url, UrlError, is_url, place
-from pipeline.storage.videos import VideoCache, fingerprint_of, remote_fingerprint
 
 # Number of single requests for objects of one folder after which the folder is listed instead.
 _SINGLE = 8

@@ -27,24 +27,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_HOME = {
-    "tango_core.ask": ("VideoAnswer", "VideoChat"),
-    "tango_core.combination": ("Combination", "Drawing"),
-    "tango_core.latency": ("LatencyProfile",),
-    "tango_core.types": (
-        "Answer",
-        "CompressedVideo",
-        "Prompt",
-        "Question",
-        "VideoFrames",
-        "VideoItem",
-        "VisualFeatures",
-    ),
-    "tango_core.compressors": ("METHODS", "Method", "build_method"),
-    "tango_core.models": ("MODELS", "describe_model", "load_encoder", "load_language_model"),
-    "tango_core.video": ("FrameSpec", "decode_frames"),
-}
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+# Modules that hold the public names; the first ones load no torch.
+_HOMES = ("types", "video", "combination", "compressors", "latency", "models", "ask")
 
 __all__ = [
     "METHODS",
@@ -73,6 +57,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name from its module on first use (PEP 562)."""
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'tango_core' has no attribute {name!r}")
-    return getattr(import_module(_MODULE_OF[name]), name)
+    homes = (import_module(f"tango_core.{home}") for home in _HOMES)
+    return next(getattr(home, name) for home in homes if hasattr(home, name))

@@ -42,7 +42,6 @@ from tango_core.models.checkpoints.directory import ArchitectureError
 from tango_core.models.placement import resolve_device
 from tango_core.types import Answer, CompressedVideo, Prompt, Question
 from tango_core.video import decode_frames
-from tango_core.video.reader import raise_if_url
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,7 +137,7 @@ class VideoChat:
         self,
         video: str | os.PathLike[str],
         question: str,
-        choices: Sequence[str] | None = None,
+        choices: Sequence[str] = (),
         *,
         method: str = "tango",
         retention: float | None = None,
@@ -151,8 +150,7 @@ class VideoChat:
         Args:
             video: A video file, or a directory of frames.
             question: Free-form, or about the options in `choices`.
-            choices: Options of a multiple-choice question, without letters; `options` is accepted
-                as an alias.
+            choices: Options of a multiple-choice question, without letters.
             method: Entry of `METHODS`, or `my_package.my_module:MyMethod`.
             retention: Share of the visual tokens to keep, in (0, 1]; `None` is 0.1 for methods
                 that drop any.
@@ -166,19 +164,10 @@ class VideoChat:
 
         Raises:
             FileNotFoundError: If the video does not exist.
-            ValueError: If the video is a URL or cannot be decoded, or question, method or option
-                is wrong.
+            ValueError: If the video cannot be decoded, or question, method or option is wrong.
             TypeError: If the video is not a path.
         """
-        if choices is None:
-            choices = options.pop("options", ())
-        asked = _question(question, tuple(choices))
-        if not isinstance(video, (str, os.PathLike)):
-            raise TypeError(
-                f"video must be the path of a file or of a directory of frames, got "
-                f"{type(video).__name__}; for frames in memory use encoder.encode(VideoFrames(...))"
-            )
-        raise_if_url(os.fspath(video))
+        asked = _question(question, choices)
         path = Path(os.path.expanduser(video))
         if not path.exists():
             raise MissingFileError(f"video {video}: no such file or directory")
@@ -327,16 +316,17 @@ def _protocol_for(name: str) -> Protocol:
     return PROTOCOL
 
 
-def _question(text: str, choices: tuple[str, ...]) -> Question:
+def _question(text: str, choices: Sequence[str]) -> Question:
     """Check the question and its options."""
-    if not text.strip():
-        raise InputError("the question is empty; ask something")
-    if len(choices) == 1 or len(choices) > len(LETTERS):
+    text, options = text.strip(), tuple(choice.strip() for choice in choices)
+    distinct = {choice.casefold() for choice in options} - {""}
+    if (
+        not text
+        or len(distinct) < len(options)
+        or len(options) not in (0, *range(2, len(LETTERS) + 1))
+    ):
         raise InputError(
-            f"choices must be none, for a free-form answer, or 2 to {len(LETTERS)} options, "
-            f"got {len(choices)}"
+            "the question must not be empty, and choices must be none, for a free-form answer, or "
+            f"2 to {len(LETTERS)} distinct options, got {text!r} and {list(choices)}"
         )
-    blank = [choice for choice in choices if not choice.strip()]
-    if blank or len({choice.strip().casefold() for choice in choices}) < len(choices):
-        raise InputError(f"choices must be distinct and not empty, got {list(choices)}")
-    return Question("asked", text.strip(), tuple(choice.strip() for choice in choices))
+    return Question("asked", text, options)

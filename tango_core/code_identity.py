@@ -36,12 +36,10 @@ def current_digests() -> dict[str, str]:
         for file in (PACKAGE / "compressors").rglob("*.py")
         if file.parent.name != "contract" and file != PACKAGE / "compressors" / "__init__.py"
     )
-    return {file.relative_to(PACKAGE).as_posix(): _digest_of(file) for file in sorted(files)}
-
-
-def _digest_of(file: Path) -> str:
-    """Digest of a text file, ignoring line endings."""
-    return _short(file.read_bytes().replace(b"\r\n", b"\n"))
+    return {
+        file.relative_to(PACKAGE).as_posix(): _short(file.read_bytes().replace(b"\r\n", b"\n"))
+        for file in sorted(files)
+    }
 
 
 def _short(content: bytes) -> str:

@@ -23,15 +23,10 @@ from tango_core.errors import InputError
 Kind = Literal["method", "model", "benchmark"]
 
 
-def group_of(kind: Kind) -> str:
-    """The entry-point group in which packages register extensions of one kind."""
-    return f"tango_video.{kind}s"
-
-
 @cache
 def announced(kind: Kind) -> Mapping[str, EntryPoint]:
-    """Entry points of all installed packages, by name."""
-    return {point.name: point for point in entry_points(group=group_of(kind))}
+    """Entry points of all installed packages, by name; their group is `tango_video.<kind>s`."""
+    return {point.name: point for point in entry_points(group=f"tango_video.{kind}s")}
 
 
 def is_reference(name: str) -> bool:
@@ -71,7 +66,7 @@ def load_extension(kind: Kind, setting: str, name: str, known: Iterable[str]) ->
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise InputError(
             f"unknown {setting} {name!r}; {meant}choose one of: {', '.join(names)}; "
-            f"or name one of your own as my_package.my_module:{_EXAMPLES[kind]}"
+            f"or name one of your own as my_package.my_module:My{kind.title()}"
         )
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
@@ -89,30 +84,19 @@ def _imported(setting: str, name: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except ModuleNotFoundError as error:
-        # The user's own module is missing, or one that it imports.
-        own = error.name is not None and f"{module}.".startswith(f"{error.name}.")
-        remedy = (
-            f"install the package, or start in the directory that holds {module.partition('.')[0]}"
-            if own
-            else f"install {error.name}"
-        )
-        raise InputError(f"{setting} {name!r}: {error}; {remedy}") from error
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        where = f" ({_line_of(error, module)})" if _line_of(error, module) else ""
         raise InputError(
-            f"{setting} {name!r} cannot be loaded{where}: {type(error).__name__}: {reason}"
+            f"{setting} {name!r}: {error}; install the package, or start in the directory that "
+            f"holds {module.partition('.')[0]}"
         ) from error
-
-
-def _line_of(error: Exception, module: str) -> str:
-    """`my_module.py, line 3`: the last line of the user's module that ran; "" if none did."""
-    if isinstance(error, SyntaxError):
-        return ""  # its text names file and line
-    file = f"{module.rpartition('.')[2]}.py"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = {frame.filename for frame in frames if os.path.basename(frame.filename) == file}
-    return last_line_in(error, own)[0]
+    except Exception as error:
+        # The last line of the user's module that ran; the text of a syntax error names it itself.
+        file = f"{module.rpartition('.')[2]}.py"
+        frames = traceback.extract_tb(error.__traceback__)
+        own = {frame.filename for frame in frames if os.path.basename(frame.filename) == file}
+        line = last_line_in(error, own)[0]
+        where = f" ({line})" if line else ""
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{setting} {name!r} cannot be loaded{where}: {reason}") from error
 
 
 def last_line_in(error: Exception, files: Collection[str]) -> tuple[str, bool]:
@@ -130,10 +114,3 @@ def last_line_in(error: Exception, files: Collection[str]) -> tuple[str, bool]:
     if not own:
         return "", False
     return f"{os.path.basename(own[-1].filename)}, line {own[-1].lineno}", own[-1] is frames[-1]
-
-
-_EXAMPLES: dict[Kind, str] = {
-    "method": "MyMethod",
-    "model": "my_model",
-    "benchmark": "MyBenchmark",
-}

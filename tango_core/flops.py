@@ -37,11 +37,12 @@ def prefill_flops(shape: LLMShape, lengths: int | Sequence[int], *, causal: bool
             reports; likewise within a chunk, the last one filled up.
 
     Raises:
-        ValueError: If there is not one length per layer, or one is below 1.
+        ValueError: If there is not one length per layer.
     """
     query_width, linear = shape.num_heads * shape.head_dim, shape.linear
     total = shape.hidden_size * shape.vocab_size
-    for layer, length in enumerate(_per_layer(shape, lengths)):
+    per_layer = [lengths] * shape.num_layers if isinstance(lengths, int) else lengths
+    for layer, length in zip(range(shape.num_layers), per_layer, strict=True):
         total += length * shape.weights_of(layer)
         if linear is None or layer not in linear.layers:
             total += 2 * _pairs(length, causal) * query_width
@@ -102,24 +103,6 @@ def lengths_per_layer(
         prompt_tokens: Tokens of the whole prompt, visual ones included.
         visual_tokens: Visual tokens of the prompt, at most `prompt_tokens`.
         layer_shares: For every layer the share of the visual tokens that enters it, in (0, 1].
-
-    Raises:
-        ValueError: If there are more visual tokens than tokens.
     """
-    if not 0 <= visual_tokens <= prompt_tokens:
-        raise ValueError(f"visual_tokens must be in [0, {prompt_tokens}], got {visual_tokens}")
     text_tokens = prompt_tokens - visual_tokens
     return tuple(text_tokens + round(visual_tokens * share) for share in layer_shares)
-
-
-def _per_layer(shape: LLMShape, lengths: int | Sequence[int]) -> Sequence[int]:
-    """One length per layer."""
-    per_layer = [lengths] * shape.num_layers if isinstance(lengths, int) else list(lengths)
-    if len(per_layer) != shape.num_layers:
-        raise ValueError(
-            f"lengths must hold one number for each of the {shape.num_layers} layers, "
-            f"got {len(per_layer)}"
-        )
-    if min(per_layer, default=1) < 1:
-        raise ValueError(f"lengths must be 1 or larger, got {min(per_layer)}")
-    return per_layer

@@ -75,8 +75,6 @@ class LatencyProfile:
     """
 
     def __init__(self, device: torch.device | str, warm_up: int = 1) -> None:
-        if warm_up < 0:
-            raise ValueError(f"warm_up must be 0 or more, got {warm_up}")
         self.device = torch.device(device)
         self.memory = PeakMemory(self.device)
         self.clips: list[ClipLatency] = []
@@ -87,8 +85,6 @@ class LatencyProfile:
     @contextmanager
     def clip(self) -> Iterator[ClipLatency]:
         """Measure one clip; the result is available after the block has ended without an error."""
-        if self._running is not None:
-            raise RuntimeError("a clip is being measured already; clips cannot be nested")
         self._running, self._added = [], {}
         measured = ClipLatency()
         self.memory.reset()
@@ -124,20 +120,15 @@ class LatencyProfile:
 
     def summary(self) -> dict[str, Mapping[str, float]]:
         """{p50, p90, mean, n} in milliseconds by stage, over the clips that ran it."""
-        names = dict.fromkeys(name for clip in self.clips for name in clip.stage_ms)
-        times = {
-            name: np.array([clip.stage_ms[name] for clip in self.clips if name in clip.stage_ms])
-            for name in names
-        }
-        return {
-            name: {
-                "p50": float(np.percentile(values, 50)),
-                "p90": float(np.percentile(values, 90)),
-                "mean": float(values.mean()),
-                "n": len(values),
-            }
-            for name, values in times.items()
-        }
+        times: dict[str, list[float]] = {}
+        for clip in self.clips:
+            for name, ms in clip.stage_ms.items():
+                times.setdefault(name, []).append(ms)
+        found: dict[str, Mapping[str, float]] = {}
+        for name, values in times.items():
+            p50, p90 = np.percentile(values, [50, 90]).tolist()
+            found[name] = {"p50": p50, "p90": p90, "mean": float(np.mean(values)), "n": len(values)}
+        return found
 
     @property
     def peak_gib(self) -> float:
@@ -173,18 +164,12 @@ class PeakMemory:
             return torch.cuda.max_memory_allocated(self.device) / _GIB
         try:
             status = Path("/proc/self/status").read_text()
+            return int(status.split("VmHWM:")[1].split()[0]) / 2**20
         except OSError:
-            return _largest_resident_set()
-        marks = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
-        return int(marks[0]) * 1024 / _GIB if marks else _largest_resident_set()
+            import resource  # where the peak is that of the process's whole life
 
-
-def _largest_resident_set() -> float:
-    """Largest resident memory of this process's life, in GiB."""
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _GIB
+            unit = 1 if sys.platform == "darwin" else 1024
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _GIB
 
 
 class _Timer:

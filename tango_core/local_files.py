@@ -10,19 +10,11 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tango_core.errors import InputError
 
-_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
-    (stat.S_ISDIR, "a directory"),
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
 MOST_OF_A_DOCUMENT = 1 << 30
 """Bytes of the largest JSON or text table that is read; the largest public one has 0.1 GB."""
 
@@ -30,20 +22,11 @@ MOST_OF_A_DOCUMENT = 1 << 30
 class NotRegularError(OSError):
     """A path is not a regular file."""
 
-    def __init__(self, kind: str) -> None:
-        super().__init__(f"is {kind}, not a regular file")
-        self.strerror = str(self)
-
 
 def raise_if_not_regular(status: os.stat_result) -> None:
-    """Raise for files on which `open` or `read` could block forever.
-
-    Raises:
-        NotRegularError: It says what is there.
-    """
+    """Raise `NotRegularError` for files on which `open` or `read` could block forever."""
     if not stat.S_ISREG(status.st_mode):
-        kinds = (name for is_kind, name in _KINDS if is_kind(status.st_mode))
-        raise NotRegularError(next(kinds, "something special"))
+        raise NotRegularError("is not a regular file")
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:

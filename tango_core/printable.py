@@ -22,9 +22,7 @@ def is_printable(text: str) -> bool:
 
 def printable(text: str) -> str:
     r"""The text with lone surrogates spelled out: a byte 0xE9 of a file name becomes `\xe9`."""
-    if is_printable(text):
-        return text
-    return "".join(map(_spelled, text))
+    return text if is_printable(text) else "".join(map(_spelled, text))
 
 
 def _spelled(character: str) -> str:
@@ -46,19 +44,17 @@ def printable_item(item: VideoItem) -> VideoItem:
         texts += [one.id, one.text, *one.choices, *one.groups, *one.groups.values(), *one.accepted]
     if is_printable("".join(texts)):
         return item
-    return replace(
-        item,
-        video_id=printable(item.video_id),
-        subtitles=item.subtitles if shown is None else Subtitles(printable(shown)),
-        questions=tuple(
-            replace(
-                question,
-                id=printable(question.id),
-                text=printable(question.text),
-                choices=tuple(map(printable, question.choices)),
-                groups={printable(k): printable(v) for k, v in question.groups.items()},
-                accepted=tuple(map(printable, question.accepted)),
-            )
-            for question in item.questions
-        ),
-    )
+    questions = [
+        replace(
+            one,
+            id=printable(one.id),
+            text=printable(one.text),
+            choices=tuple(map(printable, one.choices)),
+            groups={printable(k): printable(v) for k, v in one.groups.items()},
+            accepted=tuple(map(printable, one.accepted)),
+        )
+        for one in item.questions
+    ]
+    subtitles = item.subtitles if shown is None else Subtitles(printable(shown))
+    name = printable(item.video_id)
+    return replace(item, video_id=name, subtitles=subtitles, questions=tuple(questions))

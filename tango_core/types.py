@@ -84,19 +84,14 @@ class VideoFrames:
 
     def __post_init__(self) -> None:
         """Check shapes and types, and that every frame has a time."""
-        if self.pixels.ndim != 4 or self.pixels.shape[-1] != 3 or self.pixels.dtype != np.uint8:
+        shape, times = self.pixels.shape, self.timestamps
+        if len(shape) != 4 or shape[-1] != 3 or not shape[0] or self.pixels.dtype != np.uint8:
             raise ValueError(
-                f"pixels must be (F, h, w, 3) uint8, got {self.pixels.shape} {self.pixels.dtype}"
+                f"pixels must be (F, h, w, 3) uint8 of at least one frame, got {shape}"
             )
-        if self.timestamps.shape != (len(self.pixels),) or self.timestamps.dtype != np.float64:
-            raise ValueError(
-                f"timestamps must be ({len(self.pixels)},) float64, got {self.timestamps.shape} "
-                f"{self.timestamps.dtype}"
-            )
-        if len(self.pixels) == 0:
-            raise ValueError("pixels must hold at least one frame, got 0")
-        if not np.isfinite(self.timestamps).all():
-            raise ValueError(f"timestamps must be finite, got {self.timestamps}")
+        wrong = times.shape != shape[:1] or times.dtype != np.float64
+        if wrong or not np.isfinite(times).all():
+            raise ValueError(f"timestamps must be {shape[:1]} finite float64, got {times}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,22 +160,13 @@ class VisualFeatures:
 
     def __post_init__(self) -> None:
         """Check that all fields describe the same T x H x W tokens."""
-        height, width = self.grid
-        if height < 1 or width < 1:
-            raise ValueError(f"grid must be (H, W) with at least one token, got {self.grid}")
-        if self.tokens.ndim != 3 or self.tokens.shape[1] != height * width:
-            raise ValueError(
-                f"tokens must be (T, {height * width}, D) on grid {self.grid}, "
-                f"got {tuple(self.tokens.shape)}"
-            )
-        num_frames, tokens_per_frame, _ = self.tokens.shape
-        if num_frames == 0:
-            raise ValueError("tokens must hold at least one frame, got 0")
-        if tuple(self.timestamps.shape) != (num_frames,):
-            raise ValueError(
-                f"timestamps must be ({num_frames},), got {tuple(self.timestamps.shape)}"
-            )
+        tokens_per_frame, shape = self.grid[0] * self.grid[1], tuple(self.tokens.shape)
+        if min(self.grid) < 1 or len(shape) != 3 or not shape[0] or shape[1] != tokens_per_frame:
+            raise ValueError(f"tokens must be (T, H * W, D) on grid {self.grid}, got {shape}")
+        num_frames, _, width = shape
         for name, known, free in (
+            ("timestamps", (num_frames,), ()),
+            ("companions", (num_frames, tokens_per_frame), ("E", "D")),
             ("saliency", (num_frames, tokens_per_frame), ()),
             ("attention", (num_frames, tokens_per_frame), ()),
             ("keys", (num_frames, tokens_per_frame), ("Dk",)),
@@ -196,10 +182,8 @@ class VisualFeatures:
             ("aligned_question", (), ("M", "C")),
         ):
             _check_signal(name, getattr(self, name), known, free)
-        width = self.tokens.shape[2]
         if self.question is not None and self.question.shape[1] != width:
             raise ValueError(f"question must be (M, {width}), got {tuple(self.question.shape)}")
-        _check_companions(self.companions, self.tokens)
         if any(not 0 <= sink < tokens_per_frame for sink in self.sinks):
             raise ValueError(f"sinks must lie in [0, {tokens_per_frame}), got {self.sinks}")
 
@@ -227,18 +211,13 @@ class CompressedVideo:
 
     def __post_init__(self) -> None:
         """Check that indices are ascending, unique, in range, and match the tokens."""
-        _check_companions(self.companions, self.tokens)
+        _check_signal("companions", self.companions, (len(self.tokens),), ("E", "D"))
         if self.tokens.ndim != 2 or tuple(self.indices.shape) != (len(self.tokens),):
-            raise ValueError(
-                f"tokens (K, D) and indices (K,) disagree: {tuple(self.tokens.shape)} and "
-                f"{tuple(self.indices.shape)}"
-            )
+            raise ValueError(f"tokens (K, D) and indices (K,) do not fit, K = {len(self.indices)}")
         if str(self.indices.dtype) != "torch.int64":
             raise ValueError(f"indices must be int64, got {self.indices.dtype}")
         if tuple(self.timestamps.shape) != (self.grid[0],):
-            raise ValueError(
-                f"timestamps must be ({self.grid[0]},), got {tuple(self.timestamps.shape)}"
-            )
+            raise ValueError(f"timestamps must be (T,) of the grid {self.grid}")
         # One comparison, so that one device synchronisation checks order, uniqueness and range
         # together.
         ok = (self.indices[1:] > self.indices[:-1]).all() & (self.indices >= 0).all()
@@ -279,17 +258,3 @@ def _check_signal(
     if len(shape) != len(known) + len(free) or shape[: len(known)] != known:
         wanted = ", ".join(map(str, (*known, *free)))
         raise ValueError(f"{name} must be ({wanted}), got {shape}")
-
-
-def _check_companions(companions: Tensor | None, tokens: Tensor) -> None:
-    """Raise unless there are E companion rows per token, of its width and dtype."""
-    if companions is None:
-        return
-    places, width = tuple(tokens.shape[:-1]), tokens.shape[-1]
-    shape = tuple(companions.shape)
-    fits = len(shape) == len(places) + 2 and (shape[:-2], shape[-1]) == (places, width)
-    if not fits or shape[-2] < 1 or companions.dtype != tokens.dtype:
-        raise ValueError(
-            f"companions must be {(*places, 'E', width)} {tokens.dtype}, "
-            f"got {shape} {companions.dtype}"
-        )

@@ -40,8 +40,7 @@ FORBIDDEN = {
     # No family imports another one.
     **{family.replace(".", "/"): FAMILIES - {family} for family in FAMILIES},
     "jobs/report/tables": {
-        f"jobs.report.{name}"
-        for name in ("page", "plots", "charts", "overview", "compare", "theme")
+        f"jobs.report.{name}" for name in ("page", "plots", "charts", "compare", "theme")
     },
 }
 HEAVY = {"torch", "ray", "transformers", "pyarrow", "mlflow", "matplotlib"}
@@ -52,7 +51,6 @@ LOADED_LATER = {
     "tango_core.models.family": {
         "tango_core.models.files",
         "tango_core.models.language_half",
-        "tango_core.models.question",
     },
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,17 +15,11 @@ from jobs.analysis.clips import JobClips
 from jobs.analysis.figures import label, legend, plain_log
 from jobs.analysis.page import Page, as_text
 from jobs.report.theme import Theme, new_figure
-from tango_core.analysis.activations import (
-    STATISTICS,
-    ActivationReport,
-    ActivationStudy,
-    GroupActivations,
-)
+from tango_core.analysis.activations import STATISTICS, ActivationStudy
 from tango_core.analysis.sinks import SinkRule
-from tango_core.errors import InputError, UserError
 from tango_core.models.towers.trace import raise_if_no_layer
 
-Groups = Mapping[str, GroupActivations]
+_ENDS = ["mean", "lowest", "highest"]
 
 
 def analyze_activations(
@@ -49,80 +43,62 @@ def analyze_activations(
     if num_layers is not None:
         layers = layers or (num_layers,)
         raise_if_no_layer(layers, num_layers, clips.model.name)
-    study = ActivationStudy(tuple(layers))
-    for row, frames in clips.decoded():
-        try:
-            study.add(clips.encoder.trace(frames, study.layers))
-        except UserError as error:
-            raise InputError(f"{row.video_id}: {error}") from error
-    report = study.report(rule or SinkRule())
-    return _page(report, study.layers)
-
-
-def _page(report: ActivationReport, layers: Sequence[int]) -> Page:
-    first = "sinks" if report.are_sinks else "most attended (no sinks)"
-    groups = {first: report.sinks, "other patches": report.others}
-    height, width = report.ranks.grid
-    listed = ", ".join(f"({p // width}, {p % width})" for p in report.chosen[:12])
-    findings = [
-        f"{first}: {len(report.chosen)} of {height} x {width} patches, at (row, column) {listed}"
-        + (", ..." if len(report.chosen) > 12 else "")
-    ]
-    for layer in layers:
-        one, other = report.sinks.statistics[layer], report.others.statistics[layer]
-        findings.append(
-            f"layer {layer}: the largest activation of {first} is {one[0]:.3g} on average, that of "
-            f"other patches {other[0]:.3g}; medians {one[-1]:.3g} and {other[-1]:.3g}; norms "
-            f"{float(report.sinks.norms[layer]):.3g} and {float(report.others.norms[layer]):.3g}"
-        )
-    notes = few_clips(report.ranks)
-    if not report.are_sinks:
+    study = ActivationStudy(layers)
+    clips.with_frames(lambda _, frames: study.add(clips.encoder.trace(frames, study.layers)))
+    report = study.report(rule)
+    ranks, chosen = report.ranks, [*report.chosen]
+    others = np.setdiff1d(np.arange(len(ranks.rank_mean)), chosen).tolist()
+    first = "sinks" if ranks.sinks else "most attended (no sinks)"
+    statistics, norms = [], []
+    for name, group in {first: chosen, "other patches": others}.items():
+        means = report.statistics[:, group].mean(dim=1)
+        for layer, values in zip(study.layers, means.tolist(), strict=True):
+            statistics.append((layer, name, len(group), *values))
+        own = report.norms[:, group]
+        ends = (own.mean(dim=1).tolist(), own.amin(dim=1).tolist(), own.amax(dim=1).tolist())
+        norms += [(layer, name, *values) for layer, values in enumerate(zip(*ends, strict=True))]
+    by_layer = pd.DataFrame(statistics, columns=["layer", "group", "positions", *STATISTICS])
+    by_layer = by_layer.sort_values("layer", kind="stable")
+    curves = pd.DataFrame(norms, columns=["layer", "group", *_ENDS])
+    height, width = ranks.grid
+    listed = ", ".join(f"({p // width}, {p % width})" for p in chosen[:12])
+    listed += ", ..." * (len(chosen) > 12)
+    findings = [f"{first}: {len(chosen)} of {height} x {width} patches, at (row, column) {listed}"]
+    notes = few_clips(ranks)
+    if not ranks.sinks:
         notes.insert(
             0,
-            f"no patch is a sink by the rule (mean rank up to {report.ranks.rule.max_mean_rank:g}, "
-            f"spread up to {report.ranks.rule.max_spread:g} of all positions); the "
-            f"{len(report.chosen)} most attended patches are used instead",
+            f"no patch is a sink by the rule (mean rank up to {ranks.rule.max_mean_rank:g}, "
+            f"spread up to {ranks.rule.max_spread:g} of all positions); the {len(chosen)} most "
+            "attended patches are used instead",
         )
-    statistics = pd.DataFrame(
-        [
-            (layer, name, group.positions, *group.statistics[layer])
-            for layer in layers
-            for name, group in groups.items()
-        ],
-        columns=["layer", "group", "positions", *STATISTICS],
-    )
-    norms = pd.DataFrame(
-        [
-            (layer, name, *(float(part[layer]) for part in (group.norms, group.low, group.high)))
-            for layer in range(len(report.sinks.norms))
-            for name, group in groups.items()
-        ],
-        columns=["layer", "group", "mean", "lowest", "highest"],
-    )
+    sizes = {first: len(chosen), "other patches": len(others)}
     return Page(
         "activations",
         findings,
         notes,
-        figures={"norms": partial(_norms_by_layer, groups)},
+        figures={"norms": partial(_norms_by_layer, curves, sizes)},
         tables={
-            "activations": as_text(statistics, **dict.fromkeys(STATISTICS, ".4g")),
-            "norms": as_text(norms, mean=".4g", lowest=".4g", highest=".4g"),
+            "activations": as_text(by_layer, dict.fromkeys(STATISTICS, ".4g")),
+            "norms": as_text(
+                curves.sort_values("layer", kind="stable"), dict.fromkeys(_ENDS, ".4g")
+            ),
         },
     )
 
 
-def _norms_by_layer(groups: Groups, theme: Theme) -> Figure:
+def _norms_by_layer(norms: pd.DataFrame, sizes: dict[str, int], theme: Theme) -> Figure:
     """Norms of both groups over the layers."""
-    figure, (curves,) = new_figure((7.2, 4.2), theme)
-    for (name, group), colour in zip(groups.items(), theme.series[1::-1], strict=True):
-        layers = np.arange(len(group.norms))
-        low, high = group.low.numpy(), group.high.numpy()
-        curves.fill_between(layers, low, high, color=colour, alpha=0.22, linewidth=0)
-        known = f"{name}: {group.positions} position(s)"
-        curves.plot(layers, group.norms.numpy(), "o-", color=colour, markersize=4, label=known)
-    plain_log(curves)
-    curves.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure, (panel,) = new_figure((7.2, 4.2), theme)
+    for (name, size), colour in zip(sizes.items(), theme.series[1::-1], strict=True):
+        own = norms[norms["group"] == name]
+        ends = own["layer"], own["lowest"], own["highest"]
+        panel.fill_between(*ends, color=colour, alpha=0.22, linewidth=0)
+        known = f"{name}: {size} position(s)"
+        panel.plot(own["layer"], own["mean"], "o-", color=colour, markersize=4, label=known)
+    plain_log(panel)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     title = "Norms along the layers; band: all positions"
-    label(curves, theme, title, "layer (0: embeddings)", "norm of a patch")
-    legend(curves, theme, loc="best")
+    label(panel, theme, title, "layer (0: embeddings)", "norm of a patch")
+    legend(panel, theme, "best")
     return figure

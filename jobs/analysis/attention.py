@@ -6,25 +6,23 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from jobs.analysis.clips import JobClips
-from jobs.analysis.figures import SIGNAL_NAMES, dashed, heat_map, label, legend, mark, plain_log
+from jobs.analysis.figures import SIGNAL_NAMES, Map, dashed, label, legend, map_figure, plain_log
 from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
+from pipeline.clips import Clip
 from pipeline.storage import Storage
 from tango_core.analysis.attention import BAND, SignalProfile, SignalReport
-from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
-from tango_core.errors import UserError
+from tango_core.types import VisualFeatures
 
-# The axis is logarithmic if the first rank is at least this many times the last.
-_STEEP = 5
+_NUMBERED = 10
 _BAND = " to ".join(f"{100 * end:g}" for end in BAND)
 _FORMATS = {"mean signal": ".3f", "mean rank": ".2f", "spread": ".2f"}
 
@@ -40,32 +38,21 @@ def analyze_attention(clips: JobClips) -> Page:
             their grid.
     """
     profiles = {name: SignalProfile(name) for name in _signals_of(clips)}
-    agreements: list[float] = []
-    for row, features in clips.features(frozenset(profiles)):
-        signals = {name: getattr(features, name) for name in profiles}
-        try:
-            for name, signal in signals.items():
-                profiles[name].add(signal, features.grid)
-        except UserError as error:
-            raise RecipeError(f"{row.video_id}: {error}") from error
-        if len(signals) == 2:
-            frames = zip(*(signal.cpu().tolist() for signal in signals.values()), strict=True)
-            agreements += [rho for pair in frames if (rho := rank_correlation(*pair)) is not None]
+
+    def add(clip: Clip, features: VisualFeatures) -> None:
+        for name, profile in profiles.items():
+            profile.add(getattr(features, name), features.grid)
+
+    clips.with_features(frozenset(profiles), add)
     reports = {SIGNAL_NAMES[name]: profile.report() for name, profile in profiles.items()}
-    findings = [
-        f"{name}: the highest tenth of a frame's {len(report.by_rank)} "
-        f"tokens holds {100 * report.top_shares[0.1]:.0f} % of it; as spread out as "
-        f"{report.effective_tokens:.0f} equally attended tokens"
-        for name, report in reports.items()
-    ]
-    if agreements:
-        findings.append(
-            "rank correlation of the two within a frame: "
-            f"{fmean(agreements):.2f} on average over {len(agreements)} frames"
-        )
-    positions = []
+    findings, positions = [], []
     for name, report in reports.items():
-        own = _positions(report.ranks).assign(**{"mean signal": report.mean_map.tolist()})
+        curve = report.by_rank
+        held = curve[: max(1, round(len(curve) / 10))].sum() / len(curve)
+        findings.append(
+            f"{name}: the highest tenth of a frame's {len(curve)} tokens holds {100 * held:.0f} %"
+        )
+        own = _positions(report.ranks).assign(**{"mean signal": report.mean_map.numpy()})
         own.insert(0, "signal", name)
         positions.append(own.sort_values("mean signal", ascending=False, kind="stable"))
     return Page(
@@ -76,7 +63,7 @@ def analyze_attention(clips: JobClips) -> Page:
             "mean_maps": partial(_mean_maps, reports),
             "ranks": partial(_rank_maps, [report.ranks for report in reports.values()]),
         },
-        tables={"positions": as_text(pd.concat(positions), **_FORMATS)},
+        tables={"positions": as_text(pd.concat(positions), _FORMATS)},
         values={"band": _BAND},
     )
 
@@ -87,18 +74,12 @@ def _signals_of(clips: JobClips, wanted: str | None = None) -> list[str]:
     Raises:
         RecipeError: If the encoder has no signal, or lacks the wanted one.
     """
-    model = clips.model
-    available = [name for name in SIGNAL_NAMES if name in model.provides]
-    if wanted is not None and wanted not in available:
+    available = [name for name in SIGNAL_NAMES if name in clips.model.provides]
+    if not available or wanted not in (None, *available):
         raise RecipeError(
-            f"--score {wanted}: the encoder of model {model.name} provides "
-            f"{', '.join(available) or 'neither saliency nor attention'}; for saliency set "
+            f"the encoder of model {clips.model.name} does not provide "
+            f"{wanted or 'saliency or attention'}; choose another model, or for saliency set "
             "model.saliency_from"
-        )
-    if not available:
-        raise RecipeError(
-            f"the encoder of model {model.name} provides neither saliency nor attention, so there "
-            "is nothing to analyze; choose another model"
         )
     return available if wanted is None else [wanted]
 
@@ -106,83 +87,67 @@ def _signals_of(clips: JobClips, wanted: str | None = None) -> list[str]:
 def _positions(ranks: SinkReport) -> pd.DataFrame:
     """Mean and spread of the rank of every position."""
     rows, columns = np.indices(ranks.grid).reshape(2, -1)
-    return pd.DataFrame(
-        {
-            "position": np.arange(len(rows)),
-            "row": rows,
-            "column": columns,
-            "mean rank": ranks.rank_mean,
-            "spread": ranks.rank_spread,
-        }
-    )
+    found = {"position": np.arange(len(rows)), "row": rows, "column": columns}
+    return pd.DataFrame({**found, "mean rank": ranks.rank_mean, "spread": ranks.rank_spread})
 
 
 def _sorted_signals(reports: Mapping[str, SignalReport], theme: Theme) -> Figure:
     """Left: sorted signals with a band over clips; right: share of the signal in the top ranks."""
     figure, (curves, parts) = new_figure((10.6, 4.0), theme, columns=2)
     for (name, report), colour in zip(reports.items(), theme.series, strict=False):
-        total = len(report.by_rank)
+        by_rank, total = report.by_rank.numpy(), len(report.by_rank)
         ranks = np.arange(1, total + 1)
         low, high = report.low.numpy(), report.high.numpy()
         curves.fill_between(ranks, low, high, color=colour, alpha=0.25, linewidth=0)
-        curves.plot(ranks, report.by_rank.numpy(), color=colour, linewidth=1.8, label=name)
-        held = np.concatenate([[0.0], report.by_rank.cumsum(dim=0).numpy()]) / total
+        curves.plot(ranks, by_rank, color=colour, linewidth=1.8, label=name)
+        held = np.append(0, by_rank.cumsum()) / total
         shares = np.arange(total + 1) / total
         parts.plot(100 * shares, 100 * held, color=colour, linewidth=1.8, label=name)
     curves.axhline(1, **dashed(theme))
-    if any(float(one.by_rank[0]) > _STEEP * float(one.by_rank[-1]) for one in reports.values()):
-        plain_log(curves)
-    has_band = any(bool((one.high > one.low).any()) for one in reports.values())  # no: one clip
-    title = "Sorted" + f"; band: {_BAND} % of the clips" * has_band
+    plain_log(curves)
+    title = f"Sorted; band: {_BAND} % of the clips"
     label(curves, theme, title, "rank within the frame", "signal, 1 = mean of the frame")
     parts.plot([0, 100], [0, 100], **dashed(theme))
     parts.set_xlim(0, 100)
     parts.set_ylim(0, 102)
     x = "tokens of a frame, the highest first (%)"
     label(parts, theme, "What they hold together", x, "part of the frame's signal (%)")
-    legend(parts, theme, loc="lower right")
+    legend(parts, theme, "lower right")
     return figure
 
 
 def _mean_maps(reports: Mapping[str, SignalReport], theme: Theme) -> Figure:
-    """Map of every signal's mean, with the ten highest positions numbered."""
-    figure, panels = new_figure((5.0 * len(reports) + 0.4, 4.4), theme, columns=len(reports))
-    for (name, report), panel in zip(reports.items(), panels, strict=True):
+    """Map of every signal's mean, with the highest positions numbered."""
+    maps = []
+    for name, report in reports.items():
+        order = report.mean_map.sort(descending=True, stable=True).indices.tolist()
         values = report.mean_map.view(report.ranks.grid).numpy()
-        title = f"{name}: mean over frames"
-        heat_map(figure, panel, values, theme, title=title, scale="signal, 1 = mean of the frame")
-        mark(panel, report.top(), report.ranks.grid[1])
-    return figure
+        maps.append(Map(f"{name}: mean over frames", values, order[:_NUMBERED]))
+    return map_figure([maps], "signal, 1 = mean of the frame", theme)
 
 
 def _rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
     """Per signal: maps of the mean rank and of its spread, with the sinks numbered."""
-    figure, panels = new_figure((9.4, 4.1 * len(reports)), theme, rows=len(reports), columns=2)
-    parts = [
-        (report, values, what)
-        for report in reports
-        for values, what in ((report.rank_mean, "mean rank"), (report.rank_spread, "spread of it"))
-    ]
-    for (report, values, what), panel in zip(parts, panels, strict=True):
-        heat_map(
-            figure,
-            panel,
-            100 * np.reshape(values, report.grid) / len(values),
-            theme,
-            title=f"{SIGNAL_NAMES[report.score]}: {what}",
-            scale="% of all positions",
-            colours="viridis_r",
+    rows = []
+    for report in reports:
+        parts = {"mean rank": report.rank_mean, "spread of it": report.rank_spread}
+        shares = {
+            name: 100 * np.reshape(own, report.grid) / len(own) for name, own in parts.items()
+        }
+        name = SIGNAL_NAMES[report.score]
+        rows.append(
+            [
+                Map(f"{name}: {what}", values, report.sinks, colours="viridis_r")
+                for what, values in shares.items()
+            ]
         )
-        mark(panel, report.sinks, report.grid[1])
-    return figure
+    return map_figure(rows, "% of all positions", theme)
 
 
 def analyze_sinks(
     clips: JobClips, *, output: Path, score: str | None = None, rule: SinkRule | None = None
 ) -> Page:
     """Find attention sinks: rank the positions in all frames of a recipe's clips.
-
-    Clips that cannot be decoded are skipped and counted.
 
     Args:
         clips: The clips of a recipe.
@@ -194,13 +159,12 @@ def analyze_sinks(
         RecipeError: If the encoder lacks the score or no clip could be decoded.
     """
     ranked = _signals_of(clips, score)[0]
-    calibration = SinkCalibration(ranked)
-    for row, features in clips.features(frozenset({ranked})):
-        try:
-            calibration.add(getattr(features, ranked), features.grid)
-        except UserError as error:
-            raise RecipeError(f"{row.video_id}: {error}") from error
-    report = calibration.report(rule or SinkRule())
+    ranks = SinkCalibration(ranked)
+    clips.with_features(
+        frozenset({ranked}),
+        lambda _, features: ranks.add(getattr(features, ranked), features.grid),
+    )
+    report = ranks.report(rule)
     model = {"name": clips.model.name, "digest": clips.model.digest}
     text = json.dumps(report.to_json(model), indent=2)
     Storage.at(output.absolute().parent).write(output.name, f"{text}\n".encode())
@@ -208,15 +172,15 @@ def analyze_sinks(
     table["sink"] = np.where(table["position"].isin(report.sinks), "sink", "")
     return Page(
         "sinks",
-        findings=describe_sinks(report, output),
+        findings=_sinks_in_words(report, output),
         notes=few_clips(report),
         figures={"ranks": partial(_rank_maps, [report])},
-        tables={"positions": as_text(table, **_FORMATS)},
+        tables={"positions": as_text(table, _FORMATS)},
         values={"signal": SIGNAL_NAMES[report.score]},
     )
 
 
-def describe_sinks(report: SinkReport, path: Path) -> list[str]:
+def _sinks_in_words(report: SinkReport, path: Path) -> list[str]:
     """Format the report as lines of text."""
     height, width = report.grid
     total = height * width

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -20,17 +20,15 @@ from pipeline.cache.derived import on_cpu
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.features import FeatureStore, open_store
 from pipeline.cache.names import TOKENS, held_by
-from pipeline.cache.rows import CacheError, identity_of
+from pipeline.cache.rows import CacheError
 from pipeline.clips import Clip
 from pipeline.plan import PlannedMethod, plan_clips, plan_methods
 from pipeline.question_groups import QuestionReader, groups_of
 from pipeline.rows import clips_in
 from pipeline.sources import Sources
-from pipeline.stages.clip_features import FeatureSource
-from pipeline.stages.compress import frames_of
+from pipeline.stages.compress import FeatureSource, frames_of
 from pipeline.stages.decode import decode_video
 from tango_core.combination import Combination
-from tango_core.compressors.base import Compressor
 from tango_core.errors import UserError
 from tango_core.models import ModelSpec, load_encoder
 from tango_core.models.base import VisionEncoder
@@ -40,12 +38,14 @@ from tango_core.types import VideoFrames, VisualFeatures
 _T = TypeVar("_T")
 logger = logging.getLogger(__name__)
 
+Plans = list[tuple[Combination, tuple[int, ...]]]
+"""The plans of a cell on a clip, each with the indices of the questions that it is for."""
+
 
 class JobClips:
     """The clips of a recipe for an analysis; methods, pools and answers are ignored.
 
-    Features stored by a job with `cache.features` are read; other clips are decoded and encoded,
-    and with that setting their features are stored.
+    Features stored by a job with `cache.features` are read; other clips are decoded and encoded.
 
     Args:
         job: Its benchmarks, model, limit, shard and `cache` section are used.
@@ -58,22 +58,13 @@ class JobClips:
     def __init__(self, job: Job, cache_root: str) -> None:
         self.job, self.cache_root = job, cache_root
         self.built: BuiltJob = build(replace(job, executor="local"))
-        self.num_analysed = 0
-        self.num_failed = 0
-        self.num_stored = 0
+        self.num_analysed = self.num_failed = self.num_stored = 0
         self._table = self._listed()
-        wanted = job.cache.features
         if "merged_attention" in self.model.provides:
             raise RecipeError("analyses show every frame; leave model.merge_layers out")
-        self._writes = wanted != "none"
-        self.store: FeatureStore | None = open_store(
-            cache_root, self.model, wanted if self._writes else "all", job.cache.feature_dtype
-        )
-        assert self.store is not None
-        if self._writes:
-            self.store.cache.prepare()
-        elif not self.store.cache.storage.exists(MANIFEST):
-            self.store = None
+        store = open_store(cache_root, self.model, "all", job.cache.feature_dtype)
+        assert store is not None
+        self.store: FeatureStore | None = store if store.cache.storage.exists(MANIFEST) else None
         device = resolve_device(self.model.device)
         self._source = FeatureSource(partial(load_encoder, self.model), self.store, device)
         self._parts = self.store.cache.parts() if self.store else {}
@@ -88,71 +79,6 @@ class JobClips:
         """The model's encoder, loaded on first use."""
         return self._source.encoder
 
-    def rows(self) -> Iterator[Clip]:
-        """All clips; clips with a missing file count as failed."""
-        for clip in clips_in(self._table):
-            if clip.status == "ok":
-                yield clip
-            else:
-                self._failed(clip)
-
-    def decoded(self) -> Iterator[tuple[Clip, VideoFrames]]:
-        """All clips with their frames; clips that cannot be decoded are logged and counted.
-
-        Raises:
-            RecipeError: At the end, if no clip could be decoded.
-        """
-        yield from self._analysed((clip, self.frames(clip)) for clip in self.rows())
-
-    def features(self, needs: frozenset[str]) -> Iterator[tuple[Clip, VisualFeatures]]:
-        """All clips with their tokens and the signals `needs`.
-
-        Args:
-            needs: Names of signals; the encoder must provide all of them.
-
-        Raises:
-            RecipeError: At the end, if no clip could be decoded.
-        """
-        yield from self._analysed((clip, self._features_of(clip, needs)) for clip in self.rows())
-
-    def _analysed(self, found: Iterable[tuple[Clip, _T | None]]) -> Iterator[tuple[Clip, _T]]:
-        """Clips that have a value; counts them."""
-        for clip, value in found:
-            if value is not None:
-                self.num_analysed += 1
-                yield clip, value
-        if not self.num_analysed:
-            raise RecipeError(
-                f"none of {self.num_failed} clip(s) could be decoded; see the lines above"
-            )
-
-    def _features_of(self, clip: Clip, needs: frozenset[str]) -> VisualFeatures | None:
-        """Tokens and signals of a clip; `None`, and counted as failed, if it cannot be decoded."""
-        stored = [part for part, keys in self._parts.items() if clip.clip_key in keys]
-        lacking = {TOKENS, *needs} - held_by(stored)
-        if self.store is not None and not lacking:
-            try:
-                features = self._source.stored(clip.clip_key, stored, needs).features
-            except (CacheError, FileNotFoundError) as error:
-                logger.warning("%s; the clip is encoded again", error)
-            else:
-                self.num_stored += 1
-                return features
-        decoded = self._decoded(clip)
-        if decoded is None:
-            return None
-        frames, ms = frames_of(decoded), decoded.decode_video_ms or 0.0
-        if self._writes and lacking and not decoded.damage:
-            to_encode = sorted(lacking)
-            identity = identity_of(vars(clip))
-            return self._source.completed(identity, stored, to_encode, needs, frames, ms).features
-        return self._source.encoded(frames, needs).features
-
-    def frames(self, clip: Clip) -> VideoFrames | None:
-        """The frames of a clip; `None`, and counted as failed, if it cannot be decoded."""
-        decoded = self._decoded(clip)
-        return None if decoded is None else frames_of(decoded)
-
     @property
     def subtitle(self) -> str:
         """The subtitle of a page: model, benchmark and number of clips."""
@@ -161,35 +87,81 @@ class JobClips:
         benchmarks = ", ".join(self.built.benchmarks)
         return f"{self.model.name}{note} on {self.num_analysed} clip(s) of {benchmarks}{stored}"
 
-    def _decoded(self, clip: Clip) -> Clip | None:
-        """Run the decode stage with the recipe's limits."""
-        decoded = decode_video(
-            clip,
-            spec=self.model.frames,
-            timeout_s=self.job.decode.timeout_s,
-            memory_gib=self.job.decode.memory_gib,
-            videos=videos_of(self.job),
-        )
-        if decoded.status == "ok":
-            return decoded
-        self._failed(decoded)
-        return None
+    def with_frames(self, use: Callable[[Clip, VideoFrames], None]) -> None:
+        """Call a function with every clip and its frames; see `with_features`."""
+        self._each(self.frames, use)
 
-    def _failed(self, clip: Clip) -> None:
-        """Log and count a clip that cannot be decoded."""
+    def with_features(
+        self, needs: frozenset[str], use: Callable[[Clip, VisualFeatures], None]
+    ) -> None:
+        """Call a function with every clip, its tokens and the signals `needs`.
+
+        Clips that cannot be decoded are logged and counted.
+
+        Args:
+            needs: Names of signals; the encoder must provide all of them.
+            use: The function.
+
+        Raises:
+            RecipeError: If no clip could be decoded, or with the clip's name if the function raises
+                a `UserError`.
+        """
+        self._each(partial(self._features_of, needs), use)
+
+    def _each(self, get: Callable[[Clip], _T | None], use: Callable[[Clip, _T], None]) -> None:
+        for clip in clips_in(self._table):
+            value = get(clip)
+            if value is None:
+                continue
+            self.num_analysed += 1
+            try:
+                use(clip, value)
+            except UserError as error:
+                raise RecipeError(f"{clip.video_id}: {error}") from error
+        if not self.num_analysed:
+            raise RecipeError(
+                f"none of {self.num_failed} clip(s) could be decoded; see the lines above"
+            )
+
+    def _features_of(self, needs: frozenset[str], clip: Clip) -> VisualFeatures | None:
+        """Tokens and signals of a clip; `None`, and counted as failed, if it cannot be decoded."""
+        stored = [part for part, keys in self._parts.items() if clip.clip_key in keys]
+        if {TOKENS, *needs} <= held_by(stored):
+            try:
+                features = self._source.stored(clip.clip_key, stored, needs).features
+            except (CacheError, FileNotFoundError) as error:
+                logger.warning("%s; the clip is encoded again", error)
+            else:
+                self.num_stored += 1
+                return features
+        frames = self.frames(clip)
+        return None if frames is None else self._source.encoded(frames, needs).features
+
+    def frames(self, clip: Clip) -> VideoFrames | None:
+        """The frames of a clip; `None`, and counted as failed, if it cannot be decoded."""
+        if clip.status == "ok":
+            clip = decode_video(
+                clip,
+                spec=self.model.frames,
+                timeout_s=self.job.decode.timeout_s,
+                memory_gib=self.job.decode.memory_gib,
+                videos=videos_of(self.job),
+            )
+        if clip.status == "ok":
+            return frames_of(clip)
         logger.warning("%s: %s", clip.video_id, clip.error)
         self.num_failed += 1
+        return None
 
     def _listed(self) -> pa.Table:
         """The recipe's clips; raises `RecipeError` if there are none."""
         job, built = self.job, self.built
         try:
-            sources = Sources(tuple(built.mirrors.values()), videos_of(job))
             clips = plan_clips(
                 items_of(job, built),
                 {},
                 hash_content=job.hash_content,
-                identify=sources,
+                identify=Sources(tuple(built.mirrors.values()), videos_of(job)),
                 compressors={name: method.compressor for name, method in built.methods},
             )
         except (UserError, OSError) as error:
@@ -202,39 +174,17 @@ class JobClips:
         return clips
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A method with its options that acts before the language model.
-
-    Attributes:
-        name: Name in answers and reports.
-        method: Entry of `METHODS`.
-        retention: Share of the tokens asked for, in (0, 1].
-        cache: Name of the token cache; cells with equal compressors share one.
-        compressor: The built compressor.
-    """
-
-    name: str
-    method: str
-    retention: float
-    cache: str
-    compressor: Compressor
-
-    @property
-    def series(self) -> str:
-        """The cell's name without the retention."""
-        return " ".join(word for word in self.name.split(" ") if not word.startswith("r="))
-
-
-Plans = list[tuple[Combination, tuple[int, ...]]]
-"""The plans of a cell on a clip, each with the indices of the questions that it is for."""
-
-
 class JobCells:
     """The cells of a recipe whose methods have a plan and act only before the language model.
 
     Args:
         clips: The recipe's clips.
+
+    Attributes:
+        table: One row per cell: `cell` (its name), `series` (the name without the retention),
+            `cache` (its token cache; cells with equal compressors share one), `retention` (share of
+            the tokens asked for), and `pruned` (whether that is less than all).
+        notes: A note that lists the omitted cells.
 
     Raises:
         RecipeError: If the encoder lacks a signal that a method needs, or no cell is left.
@@ -247,44 +197,51 @@ class JobCells:
             clips.cache_root,
             features=None if clips.store is None else clips.store.cache,
         )
-        self.left_out = [one.name for one in methods if not _is_before(one)]
-        self.cells = [
-            Cell(one.name, one.method.name, one.retention, one.cache, compressors[one.cache])
+        left_out = [one.name for one in methods if not _is_before(one)]
+        rows = [
+            {
+                "cell": one.name,
+                "series": " ".join(x for x in one.name.split(" ") if not x.startswith("r=")),
+                "cache": one.cache,
+                "retention": one.retention,
+                "pruned": compressors[one.cache].outer_retention < 1,
+            }
             for one in methods
             if _is_before(one)
         ]
-        if not self.cells:
+        if not rows:
             raise RecipeError(
                 "no method of the recipe plans its tokens before the language model, so there is "
                 "nothing to analyse; add one, e.g. {name: topk, retention: 0.1}"
             )
+        self.table = pd.DataFrame(rows)
+        self.notes: list[str] = []
+        if left_out:
+            names = ", ".join(left_out[:6]) + (", ..." if len(left_out) > 6 else "")
+            self.notes = [
+                f"{len(left_out)} cell(s) left out, which drop tokens inside the language model, "
+                f"or have no plan: {names}"
+            ]
+        self._compressors = {name: compressors[name] for name in self.table["cache"]}
         self._clips = clips
         self._questions = QuestionReader(clips.model)
 
-    @property
-    def notes(self) -> list[str]:
-        """A note that lists the omitted cells."""
-        if not self.left_out:
-            return []
-        names = ", ".join(self.left_out[:6]) + (", ..." if len(self.left_out) > 6 else "")
-        return [
-            f"{len(self.left_out)} cell(s) left out, which drop tokens inside the language model, "
-            f"or have no plan: {names}"
-        ]
+    def with_plans(self, use: Callable[[Clip, VisualFeatures, dict[str, Plans]], None]) -> None:
+        """Call a function with every clip, its features, and plans on the CPU by name of cache."""
 
-    def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Plans]]]:
-        """All clips with their features, and a mapping from cache name to plans on the CPU."""
-        needs = frozenset[str]().union(*(cell.compressor.needs for cell in self.cells))
-        for row, features in self._clips.features(needs):
+        def planned(clip: Clip, features: VisualFeatures) -> None:
             plans: dict[str, Plans] = {}
-            for cell in self.cells:
-                groups = groups_of(row, cell.compressor)
-                asked = self._questions.asked(cell.compressor, features, groups)
-                plans[cell.cache] = [
-                    (on_cpu(cell.compressor.plan(one)), group.questions)
+            for name, compressor in self._compressors.items():
+                groups = groups_of(clip, compressor)
+                asked = self._questions.asked(compressor, features, groups)
+                plans[name] = [
+                    (on_cpu(compressor.plan(one)), group.questions)
                     for one, group in zip(asked, groups, strict=True)
                 ]
-            yield row, features, plans
+            use(clip, features, plans)
+
+        needs = frozenset[str]().union(*(one.needs for one in self._compressors.values()))
+        self._clips.with_features(needs, planned)
 
 
 def _is_before(method: PlannedMethod) -> bool:
@@ -294,12 +251,10 @@ def _is_before(method: PlannedMethod) -> bool:
     return method.method.pruner is None and plans
 
 
-def common_retention(cells: Sequence[Cell], near: float = 0.1) -> float:
-    """The retention nearest to `near` among those that nearly the most series have."""
-    own = [cell.retention for cell in cells if cell.compressor.outer_retention < 1]
-    most = max(map(own.count, own), default=0)
-    common = [share for share in own if own.count(share) >= 0.8 * most]
-    return min(common, key=lambda share: abs(share - near), default=1.0)
+def common_retention(cells: pd.DataFrame) -> float:
+    """The retention of a pruned cell that is nearest to a tenth, or 1 without any."""
+    shares = cells.loc[cells["pruned"], "retention"].tolist()
+    return min(shares, key=lambda share: abs(share - 0.1), default=1.0)
 
 
 def scored_answers(run: Path, benchmarks: Mapping[str, Collection[str] | None]) -> pd.DataFrame:
@@ -311,7 +266,7 @@ def scored_answers(run: Path, benchmarks: Mapping[str, Collection[str] | None]) 
 
     Returns:
         Cell, video id, question id, `correct`, and `score`: the headline metric, or accuracy if
-        that has no value per question; NaN if the right answer is unknown.
+        that has no value per question; without questions whose right answer is unknown.
 
     Raises:
         FileNotFoundError: If the run has no answers.
@@ -326,5 +281,5 @@ def scored_answers(run: Path, benchmarks: Mapping[str, Collection[str] | None]) 
             rows = names.assign(correct=(columns.bits & RIGHT) > 0, score=score)
             own = rows["benchmark"] == benchmark
             parts.append(rows[own if videos is None else own & rows["video_id"].isin([*videos])])
-    found: pd.DataFrame = pd.concat(parts).drop(columns="benchmark")
+    found: pd.DataFrame = pd.concat(parts).drop(columns="benchmark").dropna(subset="score")
     return found

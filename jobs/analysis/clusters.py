@@ -13,20 +13,20 @@ from matplotlib.figure import Figure
 
 from jobs.analysis.clips import JobClips
 from jobs.analysis.page import Page, as_text
-from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
-from tango_core.analysis.clusters import NUM_NEIGHBORS, cluster_labels, fragmentation
-from tango_core.errors import UserError
+from pipeline.clips import Clip
+from tango_core.analysis.clusters import NUM_NEIGHBORS, Labels, cluster_labels, fragmentation
+from tango_core.types import VisualFeatures
 
 MOST_FRAMES = 8
-# Names of the compared features in the table, by whether they are rotated.
-_FEATURES = {False: "unit", True: "ST-RoPE"}
+# Names of the compared features in the table -> whether they are rotated.
+_FEATURES = {"unit": False, "ST-RoPE": True}
 _TITLES = {"unit": "without ST-RoPE", "ST-RoPE": "with ST-RoPE"}
 
 
-# The first window of a clip: (t, h, w, 3) uint8 frames, (t,) seconds, and feature -> (t, H, W)
-# clusters.
-_Example = tuple[npt.NDArray[np.uint8], list[float], dict[str, npt.NDArray[np.int64]]]
+Example = tuple[npt.NDArray[np.uint8], list[float], dict[str, Labels]]
+"""The first window of a clip: (t, h, w, 3) frames, (t,) seconds, and clusters by kind of features.
+"""
 
 
 def analyze_clusters(
@@ -44,51 +44,38 @@ def analyze_clusters(
         RecipeError: If no clip could be decoded, or the tokens cannot be rotated.
     """
     parts: list[pd.DataFrame] = []
-    drawn: dict[str, _Example] = {}
-    for row, features in clips.features(frozenset()):
-        first: dict[str, npt.NDArray[np.int64]] = {}
-        try:
-            for start in range(0, len(features.tokens), window):
-                for rotated, name in _FEATURES.items():
-                    frames = slice(start, start + window)
-                    labels = cluster_labels(features, frames, share, rotated=rotated)
-                    pieces, largest = fragmentation(labels)
-                    found = {"pieces": pieces.numpy(), "largest": largest.numpy()}
-                    parts.append(pd.DataFrame(found).assign(clip=row.video_id, features=name))
-                    first.setdefault(name, labels.numpy())
-        except UserError as error:
-            raise RecipeError(f"{row.video_id}: {error}") from error
-        if len(drawn) < examples and (frames_of_clip := clips.frames(row)) is not None:
+    drawn: dict[str, Example] = {}
+
+    def add(clip: Clip, features: VisualFeatures) -> None:
+        first: dict[str, Labels] = {}
+        for start in range(0, len(features.tokens), window):
+            for name, rotated in _FEATURES.items():
+                frames = slice(start, start + window)
+                labels = cluster_labels(features, frames, share, rotated=rotated)
+                pieces, largest = fragmentation(labels)
+                found = {"pieces": pieces, "connected": pieces == 1, "largest": largest}
+                parts.append(pd.DataFrame(found).assign(clip=clip.video_id, features=name))
+                first.setdefault(name, labels)
+        if len(drawn) < examples and (decoded := clips.frames(clip)) is not None:
             # The first frame of every temporal position.
-            step = max(1, round(len(frames_of_clip.pixels) / len(features.tokens)))
-            number = len(first["unit"])
-            pixels = frames_of_clip.pixels[::step][:number]
-            drawn[row.video_id] = pixels, features.timestamps[:number].tolist(), first
-    return _page(pd.concat(parts), drawn, share, window)
+            step = max(1, round(len(decoded.pixels) / len(features.tokens)))
+            times = features.timestamps[:window].tolist()
+            drawn[clip.video_id] = decoded.pixels[::step][: len(times)], times, first
 
-
-def _page(clusters: pd.DataFrame, examples: dict[str, _Example], share: float, window: int) -> Page:
-    clusters["connected"] = clusters["pieces"] == 1
-    every = clusters.assign(clip="all")
-    table = (
-        pd.concat([every, clusters])
-        .groupby(["clip", "features"], sort=False)
-        .agg(
-            clusters=("pieces", "size"),
-            pieces=("pieces", "mean"),
-            connected=("connected", "mean"),
-            largest=("largest", "mean"),
-        )
+    clips.with_features(frozenset(), add)
+    clusters = pd.concat(parts)
+    groups = pd.concat([clusters.assign(clip="all"), clusters]).groupby(
+        ["clip", "features"], sort=False
     )
-    unit, rotated = (table.xs(name, level="features") for name in _FEATURES.values())
+    table = groups[["pieces", "connected", "largest"]].mean()
+    table.insert(0, "clusters", groups.size())
+    unit, rotated = (table.xs(name, level="features") for name in _FEATURES)
     fewer = int((rotated["pieces"] < unit["pieces"]).drop("all").sum())
     bare, with_rope = unit.loc["all"], rotated.loc["all"]
-    percent = 100 * table[["connected", "largest"]]
-    table = table[["clusters", "pieces"]].assign(
-        **{"connected %": percent["connected"], "in largest %": percent["largest"]}
-    )
+    table[["connected", "largest"]] *= 100
+    table = table.rename(columns={"connected": "connected %", "largest": "in largest %"})
     formats = {"pieces": ".3f", "connected %": ".1f", "in largest %": ".1f"}
-    maps = {f"maps_{number}": clip for number, clip in enumerate(examples.values(), start=1)}
+    names = {f"maps_{number}": name for number, name in enumerate(drawn, start=1)}
     return Page(
         "clusters",
         findings=[
@@ -102,13 +89,13 @@ def _page(clusters: pd.DataFrame, examples: dict[str, _Example], share: float, w
             f"one cluster per {1 / share:g} tokens, density peaks over {NUM_NEIGHBORS} neighbours "
             f"as in Tango's merging, on all tokens of {window} consecutive temporal positions"
         ],
-        figures={name: partial(_cluster_maps, clip) for name, clip in maps.items()},
-        tables={"fragmentation": as_text(table.reset_index(), **formats)},
-        titles=dict(zip(maps, (f"Clusters of {name}" for name in examples), strict=True)),
+        figures={at: partial(_cluster_maps, drawn[name]) for at, name in names.items()},
+        tables={"fragmentation": as_text(table.reset_index(), formats)},
+        titles={at: f"Clusters of {name}" for at, name in names.items()},
     )
 
 
-def _cluster_maps(clip: _Example, theme: Theme) -> Figure:
+def _cluster_maps(clip: Example, theme: Theme) -> Figure:
     """Rows of frames, clusters without ST-RoPE and clusters with it; one colour per cluster."""
     pixels, seconds, labels = clip
     number = min(len(pixels), MOST_FRAMES)
@@ -121,21 +108,18 @@ def _cluster_maps(clip: _Example, theme: Theme) -> Figure:
         **{_TITLES[name]: _coloured(own) for name, own in labels.items()},
     }
     for row, (name, maps) in enumerate(pictures.items()):
-        for column, frame in enumerate(shown):
-            panel = panels[row * number + column]
+        for panel, frame in zip(panels[row * number :], shown, strict=False):
             panel.imshow(maps[frame], interpolation="nearest", aspect="auto")
             panel.set_box_aspect(ratio)
-            panel.set_xticks([])
-            panel.set_yticks([])
+            panel.set(xticks=[], yticks=[])
             panel.spines[:].set_visible(False)
             if row == 0:
                 panel.set_title(f"{seconds[frame]:.1f} s", fontsize=9, color=theme.foreground)
-            if column == 0:
-                panel.set_ylabel(name, fontsize=9.5)
+        panels[row * number].set_ylabel(name, fontsize=9.5)
     return figure
 
 
-def _coloured(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _coloured(labels: Labels) -> npt.NDArray[np.float64]:
     """(t, H, W, 3) colours of clusters, spaced by the golden angle to be distinguishable."""
     order = np.random.default_rng(0).permutation(int(labels.max()) + 1)
     saturations, values = (0.85, 0.5, 0.65), (0.95, 0.8, 0.6)

@@ -2,33 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention, scored_answers
-from jobs.analysis.figures import Points, draw_series, heat_map, label, legend_below
+from jobs.analysis.clips import JobCells, JobClips, Plans, common_retention, scored_answers
+from jobs.analysis.figures import Map, bar_figure, curve_figure, map_figure
 from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
 from jobs.report.formatting import DASH, shortened
-from jobs.report.theme import Theme, handles_of, legend, new_figure
+from jobs.report.theme import Theme
 from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import SCORE
+from pipeline.clips import Clip
 from tango_core.analysis.correlation import rank_correlation
-from tango_core.analysis.coverage import TAIL, TIME_PARTS, CoverageTotals, nearest_kept
+from tango_core.analysis.coverage import nearest_kept
+from tango_core.types import VisualFeatures
 
+# Share of a clip's worst tokens whose mean cosine is reported; parts into which a clip is divided.
+TAIL, TIME_PARTS = 0.05, 8
 # Maximum number of methods with maps; minimum number of cells of a correlation within a group.
 _MOST_MAPS, _FEWEST = 6, 4
 _TAIL = f"worst {100 * TAIL:g} %"
-# Column of `measured` -> its name on the page.
+# Column of `Coverage.cells` -> its name on the page.
 _MEASURES = {"mean": "mean cosine", "tail": _TAIL, "worst": "worst token", "kept": "tokens kept"}
 _COSINES = dict.fromkeys(("mean", "worst", _TAIL), ".4f")
 
-Totals = Mapping[str, CoverageTotals]
+
+class Coverage:
+    """Cosines of all tokens to the nearest kept token, summed over clips per token cache."""
+
+    def __init__(self) -> None:
+        self._clips: list[dict[str, Any]] = []
+        self._frames: list[pd.DataFrame] = []
+        # Per cache and grid: sums over frames, lowest cosines, number of frames.
+        self._maps: dict[str, dict[tuple[int, int], tuple[Any, Any, int]]] = {}
+
+    def add(self, clip: Clip, features: VisualFeatures, plans: dict[str, Plans]) -> None:
+        """Add a clip's plans."""
+        for cache, own in plans.items():
+            for plan, _ in own:
+                video = plan.apply(features.tokens)
+                cosines = nearest_kept(features.tokens, video).double().cpu().numpy()
+                self.add_cosines(cache, cosines, video.num_kept, features.grid)
+
+    def add_cosines(
+        self, cache: str, cosines: np.ndarray, num_kept: int, grid: tuple[int, int]
+    ) -> None:
+        """Add (T, L) cosines of a clip of which `num_kept` tokens are kept."""
+        frames = len(cosines)
+        tail = np.sort(cosines, axis=None)[: max(1, round(TAIL * cosines.size))].mean()
+        means = {"mean": cosines.mean(), "tail": tail, "worst": cosines.min()}
+        self._clips.append({"cache": cache, **means, "kept": num_kept, "total": cosines.size})
+        rows = {"part": np.arange(frames) * TIME_PARTS // frames, "mean": cosines.mean(axis=1)}
+        self._frames.append(pd.DataFrame({"cache": cache, **rows, "worst": cosines.min(axis=1)}))
+        maps = self._maps.setdefault(cache, {})
+        sums, worst, number = maps.get(grid, (0, 1, 0))
+        worst = np.minimum(worst, cosines.min(axis=0))
+        maps[grid] = sums + cosines.sum(axis=0), worst, number + frames
+
+    def cells(self, cells: pd.DataFrame) -> pd.DataFrame:
+        """`JobCells.table` with means over clips and the actual share of kept tokens."""
+        groups = pd.DataFrame(self._clips).groupby("cache")
+        sums = groups[["kept", "total"]].sum()
+        table = groups[["mean", "tail", "worst"]].mean().assign(kept=sums["kept"] / sums["total"])
+        return cells.merge(table, on="cache")
+
+    def by_time(self, caches: pd.Series) -> pd.DataFrame:
+        """Mean and worst cosine per cache and part of the clip that has frames."""
+        frames = pd.concat(self._frames)
+        groups = frames[frames["cache"].isin(caches)].groupby(["cache", "part"])
+        return groups.agg(mean=("mean", "mean"), worst=("worst", "min")).reset_index()
+
+    def by_position(self, cache: str) -> list[np.ndarray]:
+        """(H, W) mean and worst cosines of the grid with most frames."""
+        grid, (sums, worst, number) = max(self._maps[cache].items(), key=lambda one: one[1][2])
+        return [(sums / number).reshape(grid), worst.reshape(grid)]
 
 
 def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
@@ -42,60 +95,92 @@ def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
         RecipeError: If no clip could be decoded, a method needs a signal that the encoder lacks, or
             the run has no answers about these clips.
     """
-    cells = JobCells(clips)
-    totals = {cell.cache: CoverageTotals() for cell in cells.cells}
+    cells, coverage = JobCells(clips), Coverage()
     analysed: dict[str, set[str]] = {}
-    for row, features, plans in cells.planned():
-        for name, total in totals.items():
-            for plan, _ in plans[name]:
-                video = plan.apply(features.tokens)
-                total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
-        analysed.setdefault(row.benchmark, set()).add(row.video_id)
-    titles = {metric_of(benchmark).title for benchmark in analysed}
-    title = titles.pop() if len(titles) == 1 else SCORE
-    scores: dict[str, float] = {}
+
+    def add(clip: Clip, features: VisualFeatures, plans: dict[str, Plans]) -> None:
+        coverage.add(clip, features, plans)
+        analysed.setdefault(clip.benchmark, set()).add(clip.video_id)
+
+    cells.with_plans(add)
+    every = coverage.cells(cells.table).assign(score=np.nan)
     if run is not None:
-        answers = scored_answers(run, analysed).dropna(subset="score")
+        answers = scored_answers(run, analysed)
         if answers.empty:
             raise RecipeError(
                 f"{run} has no scored answers about these clips; give a run that asked about them"
             )
-        means = answers.groupby("cell")["score"].mean()
-        scores = {str(cell): float(mean) for cell, mean in means.items()}
-    return _page(cells, totals, title, scores)
-
-
-def measured(cells: Sequence[Cell], totals: Totals, scores: Mapping[str, float]) -> pd.DataFrame:
-    """One row per cell: names, requested retention, coverage measures, and score (NaN for none)."""
-    rows = []
-    for cell in cells:
-        one = totals[cell.cache]
-        numbers = *one.means, one.retention, scores.get(cell.name)
-        pruned = cell.compressor.outer_retention < 1
-        rows.append((cell.name, cell.series, cell.cache, cell.retention, pruned, *numbers))
-    names = ["cell", "series", "cache", "retention", "pruned"]
-    frame = pd.DataFrame(rows, columns=[*names, *_MEASURES, "score"])
-    return frame.astype({"score": float})
+        every["score"] = every["cell"].map(answers.groupby("cell")["score"].mean())
+    titles = {metric_of(benchmark).title for benchmark in analysed}
+    score = titles.pop() if len(titles) == 1 else SCORE
+    share = common_retention(cells.table)
+    pruned = every[every["pruned"]]
+    at_share = pruned[pruned["retention"] == share]
+    findings, figures, tables = [], {}, {}
+    if len(at_share):
+        names = at_share[["series", "cache"]]
+        along = names.merge(coverage.by_time(names["cache"]), on="cache")
+        first = names[:_MOST_MAPS].itertuples(index=False, name=None)
+        maps = {str(series): coverage.by_position(cache) for series, cache in first}
+        over = pruned.sort_values("retention", kind="stable").assign(percent=100 * pruned["kept"])
+        along = along.assign(percent=100 * (along["part"] + 0.5) / TIME_PARTS)
+        y = "cosine to the nearest kept token"
+        totals = {"mean": ("mean over all tokens", y), "tail": (f"mean over the {_TAIL}", y)}
+        times = {"mean": ("mean", y), "worst": ("worst token of all clips", y)}
+        in_time = ("percent", "time (% of the clip)")
+        figures = {
+            "over_tokens": partial(curve_figure, over, ("percent", "tokens kept (%)"), totals, {}),
+            "along_the_clip": partial(curve_figure, along, in_time, times, {}),
+            "over_the_frame": partial(_over_the_frame, maps),
+        }
+    found = correlations(pruned.dropna(subset="score"))
+    if len(found):
+        for group, row in found[:3].iterrows():
+            rhos = ", ".join(f"{title} {_rho(row[one])}" for one, title in _MEASURES.items())
+            findings.append(
+                f"rank correlation with {score}, {group}: {rhos} ({row['cells']:.0f} cells)"
+            )
+        table = found[[*_MEASURES]].rename(columns=_MEASURES)
+        texts = table.map(_rho)
+        x_label = f"rank correlation with {score}"
+        figures["correlation"] = partial(bar_figure, table, texts, x_label, width=0.8)
+        shown = pd.concat([found["cells"].map("{:.0f}".format), texts], axis=1)
+        tables["correlation"] = shown.rename_axis("among").reset_index()
+    table = every[["cell", "retention", "kept", "mean", "tail", "worst", "score"]].copy()
+    table[["retention", "kept", "score"]] *= 100
+    table.columns = ["cell", "asked %", "kept %", "mean", _TAIL, "worst", f"{score} %"]
+    if run is None:
+        table = table.drop(columns=f"{score} %")
+    formats = {"asked %": "g", "kept %": ".2f", **_COSINES, f"{score} %": ".1f"}
+    values = {"share": share, "parts": TIME_PARTS, "maps": _MOST_MAPS, "fewest": _FEWEST}
+    return Page(
+        "coverage",
+        findings,
+        cells.notes,
+        figures,
+        {**tables, "coverage": as_text(table, formats)},
+        {**values, "tail": f"{100 * TAIL:g} %", "score": score},
+    )
 
 
 def correlations(cells: pd.DataFrame) -> pd.DataFrame:
     """Rank correlations of scores with coverage: over all cells, per method and per retention.
 
     Args:
-        cells: Rows of `measured` with a score.
+        cells: Rows of `Coverage.cells` with a `score`.
 
     Returns:
         One row per group that is large enough: the group's description (index), the number of
         `cells`, and rho of every measure, NaN if all values are equal.
     """
-    by_retention = {f"{share!s}": own for share, own in cells.groupby("retention")}
+    shares = {f"{share:g}": own for share, own in cells.groupby("retention")}
     groups: dict[str, list[pd.DataFrame]] = {
         "all cells": [cells],
         "retentions of one method (mean over methods)": [
             own for _, own in cells.groupby("series", sort=False)
         ],
-        "methods at one retention (mean over retentions)": list(by_retention.values()),
-        **{f"methods at retention {float(share):g}": [own] for share, own in by_retention.items()},
+        "methods at one retention (mean over retentions)": list(shares.values()),
+        **{f"methods at retention {share}": [own] for share, own in shares.items()},
     }
     rows = {}
     for name, parts in groups.items():
@@ -115,139 +200,12 @@ def _rho(value: float) -> str:
     return DASH if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _page(cells: JobCells, totals: Totals, score: str, scores: Mapping[str, float]) -> Page:
-    share = common_retention(cells.cells)
-    every = measured(cells.cells, totals, scores)
-    at_share = every[every["pruned"] & (every["retention"] == share)]
-    chosen = {
-        name: totals[cache]
-        for name, cache in zip(at_share["series"], at_share["cache"], strict=True)
-    }
-    findings, figures = [], {}
-    if len(at_share):
-        least, *_, best = [*at_share.sort_values("mean").to_dict("records")] * 2
-        findings.append(
-            f"at retention {share:g}: highest mean cosine {best['series']} ({best['mean']:.3f} "
-            f"with {100 * best['kept']:.1f} % kept), lowest {least['series']} "
-            f"({least['mean']:.3f} with {100 * least['kept']:.1f} %)"
-        )
-        figures = {
-            "over_tokens": partial(_over_tokens, every[every["pruned"]]),
-            "along_the_clip": partial(_along_the_clip, chosen),
-            "over_the_frame": partial(_over_the_frame, dict(list(chosen.items())[:_MOST_MAPS])),
-        }
-    tables = {}
-    scored = every[every["pruned"] & every["score"].notna()]
-    found = correlations(scored)
-    if len(found):
-        for group, row in found[:3].iterrows():
-            rhos = ", ".join(f"{title} {_rho(row[one])}" for one, title in _MEASURES.items())
-            findings.append(
-                f"rank correlation with {score}, {group}: {rhos} ({row['cells']:.0f} cells)"
-            )
-        figures["correlation"] = partial(_correlation_bars, found, score)
-        texts = found[[*_MEASURES]].map(_rho).rename(columns=_MEASURES)
-        texts.insert(0, "cells", found["cells"].astype(int).astype(str))
-        tables["correlation"] = texts.rename_axis("among").reset_index()
-    return Page(
-        "coverage",
-        findings,
-        cells.notes,
-        figures,
-        {**tables, "coverage": _cells_table(every, score)},
-        {
-            "share": share,
-            "parts": TIME_PARTS,
-            "maps": _MOST_MAPS,
-            "fewest": _FEWEST,
-            "tail": f"{100 * TAIL:g} %",
-            "score": score,
-        },
-    )
-
-
-def _cells_table(every: pd.DataFrame, score: str) -> pd.DataFrame:
-    table = pd.DataFrame(
-        {
-            "cell": every["cell"],
-            "asked %": 100 * every["retention"],
-            "kept %": 100 * every["kept"],
-            "mean": every["mean"],
-            _TAIL: every["tail"],
-            "worst": every["worst"],
-        }
-    )
-    if every["score"].notna().any():
-        table[f"{score} %"] = 100 * every["score"]
-    return as_text(table, **{"asked %": "g", "kept %": ".2f", **_COSINES, f"{score} %": ".1f"})
-
-
-def _over_tokens(cells: pd.DataFrame, theme: Theme) -> Figure:
-    """Mean cosine of all tokens and of the worst tokens over the actual share of kept tokens."""
-    figure, (left, right) = new_figure((11.4, 5.0), theme, columns=2)
-    cells = cells.sort_values("retention", kind="stable").assign(percent=100 * cells["kept"])
-    titles = {"mean": "mean over all tokens", "tail": f"mean over the {_TAIL}"}
-    for panel, (measure, title) in zip((left, right), titles.items(), strict=True):
-        points: dict[str, Points] = {
-            str(name): own[["percent", measure]].to_numpy().tolist()
-            for name, own in cells.groupby("series", sort=False)
-        }
-        draw_series(panel, points, theme)
-        label(panel, theme, title, "tokens kept (%)", "cosine to the nearest kept token")
-    legend_below(figure, left, theme)
-    return figure
-
-
-def _along_the_clip(totals: Totals, theme: Theme) -> Figure:
-    """Mean and worst cosine in every part of the clip."""
-    figure, (left, right) = new_figure((11.4, 4.6), theme, columns=2)
-    for panel, column, title in ((left, 1, "mean"), (right, 2, "worst token of all clips")):
-        points: dict[str, Points] = {
-            name: [(100 * (part[0] + 0.5) / TIME_PARTS, part[column]) for part in one.by_time]
-            for name, one in totals.items()
-        }
-        draw_series(panel, points, theme)
-        panel.set_xlim(0, 100)
-        label(panel, theme, title, "time (% of the clip)", "cosine to the nearest kept token")
-    legend_below(figure, left, theme)
-    return figure
-
-
-def _over_the_frame(totals: Totals, theme: Theme) -> Figure:
+def _over_the_frame(maps: dict[str, list[np.ndarray]], theme: Theme) -> Figure:
     """Maps of the mean (top) and the worst cosine (bottom), one column per method."""
-    columns = len(totals)
-    maps = [one.by_place[1:] for one in totals.values()]
-    height, width = maps[0][0].shape
-    tall = max(0.6, min(1.6, height / width))
-    size = 2.9 * columns + 0.4, 2 * (2.3 * tall + 0.5)
-    figure, panels = new_figure(size, theme, rows=2, columns=columns)
+    rows = []
     for row, what in enumerate(("mean", "worst")):
-        values = [own[row].numpy() for own in maps]
-        low, high = min(map(np.min, values)), max(map(np.max, values))
-        limits = float(low), max(float(high), float(low) + 1e-3)
-        for column, name in enumerate(totals):
-            panel = panels[row * columns + column]
-            title = f"{shortened(name, 20)}: {what}"
-            heat_map(figure, panel, values[column], theme, title=title, scale="", limits=limits)
-    return figure
-
-
-def _correlation_bars(found: pd.DataFrame, title: str, theme: Theme) -> Figure:
-    """Bars of rank correlations with the score: of coverage, and of the number of tokens."""
-    figure, (panel,) = new_figure((9.6, 1.5 + 0.78 * len(found)), theme)
-    places = np.arange(len(found))
-    colours = (*theme.series[: len(_MEASURES) - 1], theme.series[7])
-    for number, (measure, colour) in enumerate(zip(_MEASURES, colours, strict=True)):
-        shift = 0.21 * (number - (len(_MEASURES) - 1) / 2)
-        values = found[measure].tolist()
-        known = _MEASURES[measure]
-        bars = panel.barh(places + shift, values, height=0.2, color=colour, label=known)
-        texts = [_rho(value) for value in values]
-        panel.bar_label(bars, texts, padding=3, fontsize=8.5, color=theme.foreground)
-    panel.set_yticks(places, [str(group) for group in found.index])
-    panel.invert_yaxis()
-    panel.axvline(0, color=theme.foreground, linewidth=0.8)
-    panel.set_xlim(min(-0.05, found[list(_MEASURES)].min().min()), 1.1)
-    label(panel, theme, x=f"rank correlation with {title}", grid="x")
-    legend(figure, handles_of([panel]), theme)
-    return figure
+        low = min(own[row].min() for own in maps.values())
+        limits = low, max(max(own[row].max() for own in maps.values()), low + 1e-3)
+        names = {shortened(name, 20): own[row] for name, own in maps.items()}
+        rows.append([Map(f"{n}: {what}", own, limits=limits) for n, own in names.items()])
+    return map_figure(rows, "", theme)

@@ -40,7 +40,7 @@ class Page:
         findings: Sentences about the results; also printed.
         notes: Sentences about limitations; also printed.
         figures: Name -> function that draws the figure in a theme; called once per theme.
-        tables: Name -> table, also written to a CSV file; see `as_text`.
+        tables: Name -> table of texts, also written to a CSV file; see `as_text`.
         values: Values of placeholders in the texts.
         titles: Titles of figures that share the texts of another one: `maps_1` has those of `maps`.
     """
@@ -54,7 +54,7 @@ class Page:
     titles: Mapping[str, str] = field(default_factory=dict)
 
 
-def as_text(frame: pd.DataFrame, **formats: str) -> pd.DataFrame:
+def as_text(frame: pd.DataFrame, formats: Mapping[str, str]) -> pd.DataFrame:
     """Format a table's values as text; missing values become a dash.
 
     Args:
@@ -62,11 +62,11 @@ def as_text(frame: pd.DataFrame, **formats: str) -> pd.DataFrame:
         formats: Column -> format specification such as `.3f`; other columns are only converted.
     """
 
-    def texts(column: pd.Series) -> list[str]:
+    def texts(column: pd.Series) -> pd.Series:
         spec = formats.get(str(column.name), "")
-        return [DASH if pd.isna(value) else format(value, spec) for value in column]
+        return column.map(lambda value: DASH if pd.isna(value) else format(value, spec))
 
-    return pd.DataFrame({name: texts(frame[name]) for name in frame})
+    return frame.astype(object).apply(texts)
 
 
 def analyze(
@@ -105,21 +105,26 @@ def write_page(page: Page, folder: Path, subtitle: str) -> Path:
     """
     storage = Storage.at(folder)
     texts = yaml.safe_load(_TEXTS.read_text(encoding="utf-8"))[page.name]
+
+    def filled(own: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        values = {name: str(text).format(**page.values) for name, text in own.items()}
+        return {**values, **more}
+
     figures, tables = [], []
     for name, draw in page.figures.items():
         light = draw(LIGHT)
         images = [png(light), png(draw(DARK))]
         storage.write(f"{name}.png", images[0])
         storage.write(f"{name}.svg", svg(light))
-        encoded = [base64.b64encode(image).decode() for image in images]
+        encoded = dict(zip(("light", "dark"), map(_base64, images), strict=True))
         own = {"title": page.titles.get(name), **texts["figures"][name.rstrip("_0123456789")]}
-        filled = _filled(own, page.values)
-        figures.append({"name": name, "light": encoded[0], "dark": encoded[1], **filled})
+        figures.append(filled(own, name=name, **encoded))
     for name, frame in page.tables.items():
         table = Table(list(frame.columns), frame.to_numpy().tolist())
         storage.write(f"{name}.csv", table.csv().encode())
-        filled = {"shown": _SHOWN, **_filled(texts["tables"][name], page.values)}
-        tables.append({"name": name, "header": table.header, "rows": table.rows, **filled})
+        own = texts["tables"][name]
+        shown = {"name": name, "header": table.header, "rows": table.rows}
+        tables.append(filled(own, **shown, shown=own.get("shown", _SHOWN)))
     environment = Environment(loader=PackageLoader("jobs.analysis", "templates"), autoescape=True)
     template = environment.get_template("page.html.j2")
     text = template.render(
@@ -129,9 +134,5 @@ def write_page(page: Page, folder: Path, subtitle: str) -> Path:
     return folder / PAGE
 
 
-def _filled(texts: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill the placeholders of texts."""
-    return {
-        name: text.format(**values) if isinstance(text, str) else text
-        for name, text in texts.items()
-    }
+def _base64(image: bytes) -> str:
+    return base64.b64encode(image).decode()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -14,18 +14,14 @@ from rich.console import Console
 from jobs.cli.options import CACHE, RUNS, Details, Number, Positive, command, expanded
 from tango_core.errors import InputError
 
-if TYPE_CHECKING:
-    from jobs.config.recipe import Job
-
-app = typer.Typer(
-    no_args_is_help=True, help="Analyze the encoder and the methods of a recipe on its clips."
-)
+app = typer.Typer(no_args_is_help=True, help="Analyze the encoder and the methods of a recipe.")
 
 Set = Annotated[list[str], Details(help="Change one key: --set model.name=tiny.")]
 Cache = Annotated[
     str,
     Details(help="Directory or URL of caches whose stored features are reused.", callback=expanded),
 ]
+Limit = Annotated[int | None, Details(min=1)]
 MeanRank = Annotated[
     float, Details(help="Maximum mean rank of a sink, as a share of all positions.")
 ]
@@ -39,26 +35,17 @@ MOST_CLIPS = {"activations": 30, "clusters": 30}
 
 # Name -> help, and options of its own.
 _ANALYSES: dict[str, tuple[str, set[str]]] = {
-    "attention": (
-        "Plot sorted attention, mean attention maps and the rank of every position.",
-        {"cache"},
-    ),
+    "attention": ("Plot attention: sorted, mean maps, rank of every position.", {"cache"}),
     "activations": (
-        "Compare activations of sinks with those of other patches, and plot norms per layer.",
+        "Compare activations of sinks with those of other patches.",
         {"layer", "max_mean_rank", "max_spread"},
     ),
     "clusters": (
-        "Cluster tokens with and without ST-RoPE, and measure how fragmented the clusters are.",
+        "Cluster tokens with and without ST-RoPE, measure fragments.",
         {"cache", "share", "window", "examples"},
     ),
-    "coverage": (
-        "Measure how well kept tokens represent all tokens; for a run, relate it to accuracy.",
-        {"cache"},
-    ),
-    "evidence": (
-        "Measure how many tokens of the questioned objects methods keep (built-in benchmark).",
-        {"cache"},
-    ),
+    "coverage": ("Measure how well kept tokens represent all tokens.", {"cache"}),
+    "evidence": ("Count kept tokens of questioned objects (shapes only).", {"cache"}),
 }
 
 
@@ -67,7 +54,7 @@ def analyze(
     *,
     kind: str,
     set_: Set = [],
-    limit: Annotated[int | None, Details(min=1)] = None,
+    limit: Limit = None,
     output: Path = PAGES,
     cache: Cache = CACHE,
     layer: list[int] = [],
@@ -120,7 +107,7 @@ def sinks(
     recipe: Path,
     *,
     set_: Set = [],
-    limit: Annotated[int | None, Details(min=1)] = None,
+    limit: Limit = None,
     output: Path = Path("sinks.json"),
     pages: Path = PAGES,
     cache: Cache = CACHE,
@@ -128,7 +115,7 @@ def sinks(
     max_mean_rank: MeanRank = 0.1,
     max_spread: Spread = 0.1,
 ) -> int:
-    """Find positions with high attention in every clip; write a file for model.sinks.
+    """Find positions with high attention in every clip: model.sinks.
 
     Args:
         recipe: Recipe whose model and clips to analyze.
@@ -164,18 +151,8 @@ def _inputs(
     folder: Path,
     cache: str,
     option: str = "--output",
-) -> tuple[Job, Path, str, Console]:
-    """The arguments that all analyses have.
-
-    Args:
-        recipe: Recipe file.
-        changes: Values of `--set`.
-        limit: Number of clips; `None` for that of the recipe, at most `most`.
-        most: Maximum number of clips without `limit`.
-        folder: Output directory of the page.
-        cache: Directory or URL of the caches.
-        option: Option that set the output directory, for messages.
-    """
+) -> tuple[Any, ...]:
+    """Job, output directory, cache root and console: the arguments that all analyses have."""
     from jobs.config.recipe import load_job
     from jobs.run.locations import Locations, raise_if_unusable
     from pipeline.storage.urls import place

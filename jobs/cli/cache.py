@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
@@ -14,6 +12,8 @@ from jobs.cli.options import CACHE, Details, Location, command, expanded
 from jobs.units import human_bytes, parse_age, parse_bytes
 from pipeline.redaction import redacted
 from tango_core.errors import InputError
+
+T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Manage the token caches.")
 
@@ -37,7 +37,7 @@ def ls(*, root: Root = CACHE) -> None:
 
 @command(app)
 def verify(names: Names = [], *, root: Root = CACHE, delete: bool = False) -> int:
-    """Read and check every clip of the caches; exit code 1 if any is damaged.
+    """Check every cached clip; exit code 1 if any is damaged.
 
     Args:
         delete: Remove damaged clips; the next job recomputes them.
@@ -45,29 +45,26 @@ def verify(names: Names = [], *, root: Root = CACHE, delete: bool = False) -> in
     from pipeline.cache.directory import MANIFEST
     from pipeline.cache.folders import check_entries, find_caches
 
-    folders = find_caches(root, names, by_footers=True)
+    folders = find_caches(root, names)
     num_clips = sum(folder.num_clips for folder in folders)
     num_bad = 0
-
-    def bad(name: str, reason: str, remove: Callable[[], object]) -> None:
-        nonlocal num_bad
-        num_bad += 1
-        _print(f"{name}: {reason}")
-        if delete:
-            remove()
-
-    with _progress("reading clips", sum(len(folder.locations) for folder in folders)) as advance:
-        for folder in folders:
-            if folder.problem:
-                bad(folder.name, folder.problem, partial(folder.remove, MANIFEST))
-            for name, reason in folder.index.unreadable.items():
-                unreadable = f"cannot be read: {reason}"
-                bad(f"{folder.name}/{name}", unreadable, partial(folder.remove, name))
-            for location, problem in check_entries(folder):
-                advance()
-                if problem:
-                    file = f"{folder.name}/{location.name}"
-                    bad(file, problem, partial(folder.discard, location))
+    for folder in folders:
+        bad = {name: f"cannot be read: {why}" for name, why in folder.index.unreadable.items()}
+        if folder.problem:
+            _print(f"{folder.name}: {folder.problem}")
+        for name, reason in bad.items():
+            _print(f"{folder.name}/{name}: {reason}")
+        num_bad += len(bad) + bool(folder.problem)
+        for name in [*bad, *([MANIFEST] if folder.problem else [])] if delete else []:
+            folder.remove(name)
+    entries = ((folder, *entry) for folder in folders for entry in check_entries(folder))
+    num_entries = sum(len(folder.locations) for folder in folders)
+    for folder, location, problem in _tracked(entries, "reading clips", num_entries):
+        if problem:
+            num_bad += 1
+            _print(f"{folder.name}/{location.name}: {problem}")
+            if delete:
+                folder.discard(location)
     what = f"{num_clips} clips in {len(folders)} token cache(s) read"
     end = "removed, the next job writes them again" if delete else "--delete removes them"
     _print(f"{what}, {num_bad} bad file(s): {end}" if num_bad else f"{what}, all good")
@@ -83,7 +80,7 @@ def gc(
     max_size: Annotated[str | None, Details(metavar="SIZE")] = None,
     yes: bool = False,
 ) -> None:
-    """Free space: remove leftovers of killed writers, old caches and the oldest clips.
+    """Remove leftovers of killed writers, old caches, oldest clips.
 
     Args:
         name: Only caches with this name or pattern; without a limit they are removed entirely.
@@ -93,8 +90,7 @@ def gc(
     """
     age = parse_age(older_than, "--older-than") if older_than is not None else None
     size = parse_bytes(max_size, "--max-size") if max_size is not None else None
-    from pipeline.cache.folders import find_caches
-    from pipeline.cache.removal import plan_removals
+    from pipeline.cache.folders import find_caches, plan_removals
     from pipeline.runtime.clock import SYSTEM_CLOCK
 
     folders = find_caches(root, name)
@@ -122,7 +118,7 @@ def export(
     root: Root = CACHE,
     format_: Literal["safetensors", "parquet"] = "safetensors",
 ) -> int:
-    """Export a cache's tokens for other projects; exit code 1 if any clip is damaged.
+    """Export a cache's tokens; exit code 1 if any clip is damaged.
 
     Args:
         name: Name or pattern of one cache.
@@ -136,25 +132,22 @@ def export(
     if others:
         found = ", ".join(one.name for one in (folder, *others))
         raise InputError(f"{name!r} stands for several token caches; name one of: {found}")
-    num_skipped = 0
-    with _progress("writing clips", len(folder.locations)) as advance:
+    skipped = dict[str, str]()
 
-        def report(file: str, problem: str | None) -> None:
-            nonlocal num_skipped
-            advance()
-            if problem:
-                num_skipped += 1
-                _print(f"skipped: {folder.name}/{file}: {problem}")
+    def report(file: str, problem: str | None) -> None:
+        if problem:
+            skipped[file] = problem
+            _print(f"skipped: {folder.name}/{file}: {problem}")
 
-        export_cache(folder, dest, format_, report)
-    num_clips = folder.num_clips - num_skipped
-    _print(f"{num_clips} clips written to {dest}, {num_skipped} skipped")
-    return exit_codes.of(not num_skipped)
+    export_cache(folder, dest, format_, report)
+    num_clips = folder.num_clips - len(skipped)
+    _print(f"{num_clips} clips written to {dest}, {len(skipped)} skipped")
+    return exit_codes.of(not skipped)
 
 
 @command(app)
 def materialize(names: Names = [], *, root: Root = CACHE) -> int:
-    """Compute token sets from stored features and store them; exit code 1 if any fails."""
+    """Store token sets of stored features; exit code 1 if any fails."""
     from pipeline.cache.derived import materialise
     from pipeline.cache.directory import TokenCache
     from pipeline.cache.folders import find_caches
@@ -164,30 +157,28 @@ def materialize(names: Names = [], *, root: Root = CACHE) -> int:
     for folder in find_caches(root, names):
         if folder.holds_features:
             continue
-        cache = folder.cache
         problems: dict[str, str | None] = {}
         try:
-            if not isinstance(cache, TokenCache):
+            if not isinstance(folder.cache, TokenCache):
                 raise CacheError(folder.problem)
-            materialise(cache, problems.__setitem__)
+            materialise(folder.cache, problems.__setitem__)
         except CacheError as error:
             num_bad += 1
             _print(f"skipped: {folder.name}: {error}")
             continue
-        for key, problem in problems.items():
-            if problem:
-                num_bad += 1
-                _print(f"no token set: {folder.name}/{key}: {problem}")
-        num_stored = sum(problem is None for problem in problems.values())
+        failed = {key: problem for key, problem in problems.items() if problem}
+        for key, problem in failed.items():
+            _print(f"no token set: {folder.name}/{key}: {problem}")
+        num_bad += len(failed)
+        num_stored = len(problems) - len(failed)
         _print(f"{folder.name}: {num_stored} token sets computed from features")
     return exit_codes.of(not num_bad)
 
 
 @command(app)
 def compact(names: Names = [], *, root: Root = CACHE) -> int:
-    """Merge clips into files of about 256 MB, for object stores and fast listings."""
-    from pipeline.cache.compact import compact_cache
-    from pipeline.cache.folders import find_caches
+    """Merge clips into files of about 256 MB, which are listed fast."""
+    from pipeline.cache.folders import compact_cache, find_caches
 
     num_bad = 0
     for folder in find_caches(root, names):
@@ -196,27 +187,24 @@ def compact(names: Names = [], *, root: Root = CACHE) -> int:
             _print(f"skipped: {folder.name}: {folder.problem}")
             continue
         num_moved = 0
-        with _progress("moving clips", len(folder.singles)) as advance:
-            for file, problem in compact_cache(folder):
-                advance()
-                num_moved += not problem
-                if problem:
-                    num_bad += 1
-                    _print(f"not moved: {folder.name}/{file}: {problem}")
+        moves = _tracked(compact_cache(folder), "moving clips", len(folder.singles))
+        for file, problem in moves:
+            num_moved += not problem
+            if problem:
+                num_bad += 1
+                _print(f"not moved: {folder.name}/{file}: {problem}")
         _print(f"{folder.name}: {num_moved} clips moved into shards")
     return exit_codes.of(not num_bad)
 
 
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar, on terminals only; yields the function that advances it."""
+def _tracked(items: Iterable[T], what: str, total: int) -> Iterable[T]:
+    """The items, with a progress bar on terminals."""
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import track
 
     console = Console()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=total)
-        yield partial(progress.advance, task)
+    hidden = not console.is_terminal
+    return track(items, what, total, console=console, transient=True, disable=hidden)
 
 
 def _print(line: str) -> None:

@@ -7,19 +7,18 @@ every completion, so they avoid slow imports.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib import import_module
 from typing import Literal
 
 import typer
 
-PROGRAM = "tango"
 VARIABLE = "_TANGO_COMPLETE"
 """Environment variable set by the completion script when it calls this program."""
 
 
 def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
-    """Print a script that completes commands, options, and names of methods, models and runs.
+    """Print a script that completes commands, options and names.
 
     Args:
         shell: Your shell.
@@ -27,7 +26,7 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     # Importable from this module, but not declared as an export.
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    print(get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell))
+    print(get_completion_script(prog_name="tango", complete_var=VARIABLE, shell=shell))
 
 
 def prepare() -> None:
@@ -40,7 +39,9 @@ def prepare() -> None:
 
 def names_in(module: str, table: str) -> Callable[[str], list[str]]:
     """Completion of the names in a table, whose module is imported when a user asks for them."""
-    return lambda incomplete: _matching(getattr(import_module(module), table), incomplete)
+    return lambda incomplete: [
+        name for name in getattr(import_module(module), table) if name.startswith(incomplete)
+    ]
 
 
 method_names = names_in("tango_core.compressors", "METHODS")
@@ -51,11 +52,6 @@ benchmark_names = names_in("tango_core.benchmarks", "BENCHMARKS")
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of the runs in ROOT of the command line; none if it is a URL."""
     root = str(ctx.params.get("root") or "runs")
-    if "://" in root or "/" in incomplete or not os.path.isdir(root):
-        return []
-    names = sorted(os.listdir(root))
-    return [one for one in _matching(names, incomplete) if os.path.isfile(f"{root}/{one}/job.yaml")]
-
-
-def _matching(names: Iterable[str], incomplete: str) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)]
+    names = sorted(os.listdir(root)) if os.path.isdir(root) else []
+    found = [name for name in names if name.startswith(incomplete)]
+    return [name for name in found if os.path.isfile(f"{root}/{name}/job.yaml")]

@@ -11,9 +11,6 @@ from rich.console import Console
 
 from jobs.cli.completion import benchmark_names, model_names
 from jobs.cli.options import Details, Positive, command
-from pipeline.redaction import redacted
-from pipeline.storage.urls import is_url
-from tango_core.errors import InputError
 
 data = typer.Typer(no_args_is_help=True, help="Download and check the files of a benchmark.")
 model = typer.Typer(no_args_is_help=True, help="Download checkpoints.")
@@ -28,7 +25,7 @@ Quiet = Annotated[bool, Details(help="Show no progress bar and no notes.")]
 @command(data, "check")
 def data_check(
     benchmark: Benchmark,
-    root: str | None = None,
+    root: Path | None = None,
     *,
     split: str = "test",
     output: Path | None = None,
@@ -42,15 +39,9 @@ def data_check(
         output: Write every finding to a .csv or .parquet file.
         jobs: Number of files checked in parallel.
     """
-    if root is not None and is_url(root):
-        raise InputError(
-            f"{redacted(root)}: data check opens every file and needs a local directory; copy the "
-            "release to a disk, or start a job with a small --limit"
-        )
     from jobs.data_check.check import data_check
 
-    where = None if root is None else Path(root)
-    return data_check(benchmark, where, output, jobs, Console(), split)
+    return data_check(benchmark, root, output, jobs, Console(), split)
 
 
 @command(data, "get")
@@ -67,7 +58,7 @@ def data_get(
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> int:
-    """Download a benchmark from the hub, unpack and check it; continues if interrupted.
+    """Download a benchmark from the hub, unpack and check it.
 
     Args:
         root: Target directory, to be used as benchmark.root.

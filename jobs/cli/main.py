@@ -36,9 +36,6 @@ _HOW_TO_REPORT = (
     "tango: this is a bug in tango-video, not in your input; please report it with the lines "
     "above, the command and the output of `tango doctor`"
 )
-_LESS_MEMORY = (
-    "a model needs less for fewer frames (num_frames) or shorter replies (max_new_tokens)"
-)
 
 
 def _print_version(wanted: bool) -> None:
@@ -102,7 +99,6 @@ def _report(error: BaseException) -> int:
     if isinstance(error, typer.Abort):  # a question was not answered
         return exit_codes.FAILED
     if isinstance(error, KeyboardInterrupt):  # if no signal handler is installed
-        print("tango: interrupted; finished work is kept", file=sys.stderr)
         return exit_codes.INTERRUPTED
     if isinstance(error, _USAGE_ERROR):
         return _report_usage(error)
@@ -112,7 +108,8 @@ def _report(error: BaseException) -> int:
         return exit_codes.MISTAKE
     if _is_out_of_memory(error):
         reason = redacted(str(error).split("\n", 1)[0]) or type(error).__name__
-        print(f"tango: out of memory; {_LESS_MEMORY} ({reason})", file=sys.stderr)
+        less = "a model needs less for fewer frames (num_frames) or shorter replies"
+        print(f"tango: out of memory; {less} (max_new_tokens): {reason}", file=sys.stderr)
         return exit_codes.MISTAKE
     print(redacted("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     print(_HOW_TO_REPORT, file=sys.stderr)
@@ -127,7 +124,7 @@ def _report_usage(error: Any) -> int:
             print(text, file=sys.stderr)
         return exit_codes.MISTAKE
     text = " ".join(str(error.format_message()).split()).rstrip(".")
-    if isinstance(error.__cause__, ValidationError):  # newer versions of typer
+    if isinstance(error.__cause__, ValidationError):
         given = repr(error.__cause__.errors()[0]["input"])
         text = text.replace("Value error, ", "") + ("" if given in text else f", got {given}")
     context = getattr(error, "ctx", None)

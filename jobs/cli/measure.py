@@ -4,67 +4,41 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.console import Console
 
-from jobs.cli.options import (
-    CACHE,
-    RUNS,
-    Address,
-    Cache,
-    Details,
-    Limit,
-    OptionalLocation,
-    OptionalPositive,
-    Output,
-    Set,
-    Tracking,
-    app,
-    command,
-    expanded,
-)
+from jobs.cli import options as shared
+from jobs.cli.options import Details, app, command
 from pipeline.redaction import redacted
 from tango_core.errors import InputError
 
-_OF_RUNS = ("resume", "steal", "continue_", "mode")
+# Name -> help, and options of `measure` that the command does not have.
+_COMMANDS = {
+    "evaluate": ("Measure one method on one benchmark.", ("features", "controls")),
+    "sweep": ("Measure several methods and benchmarks in one pass of clips.", ("features",)),
+    "precompute": (
+        "Fill the token caches without answering questions.",
+        ("resume", "steal", "continue_", "mode", "controls"),
+    ),
+}
 
 
-@command(
-    app,
-    "precompute",
-    kind="precompute",
-    help="Fill the token caches without answering questions.",
-    without=(*_OF_RUNS, "controls"),
-)
-@command(
-    app,
-    "sweep",
-    kind="sweep",
-    help="Measure several methods, retentions and benchmarks in one pass over the clips.",
-    without=("features",),
-)
-@command(
-    app,
-    "evaluate",
-    kind="evaluate",
-    help="Measure one method on one benchmark.",
-    without=("features", "controls"),
-)
 def measure(
     recipe: Path,
     *,
     kind: Literal["evaluate", "sweep", "precompute"],
-    set_: Set = [],
-    limit: Limit = None,
-    output: Output = RUNS,
-    cache: Cache = None,
-    tracking_uri: Tracking = None,
-    resume: Annotated[OptionalLocation, Details(metavar="RUN")] = None,
+    set_: shared.Set = [],
+    limit: shared.Limit = None,
+    output: shared.Output = shared.RUNS,
+    cache: shared.Cache = None,
+    tracking_uri: shared.Tracking = None,
+    resume: Annotated[shared.OptionalLocation, Details(metavar="RUN")] = None,
     steal: bool = False,
     continue_: bool = False,
-    address: Address = None,
+    address: shared.Address = None,
     shard: Annotated[str | None, Details(metavar="I/N")] = None,
     mode: str | None = None,
     hash_content: bool = False,
@@ -124,15 +98,19 @@ def measure(
     is_single = kind == "evaluate"
     jobs = [single_job(load_job(recipe, changes))] if is_single else load_jobs(recipe, changes)
     if dry_run:
-        if resume or continue_:
-            raise InputError("--dry-run estimates a whole job; leave out --resume and --continue")
-        from jobs.run.dry_run import DryRun
-        from jobs.run.dry_run import dry_run as estimate
+        from json import dumps
 
-        return estimate(jobs, kind, locations, Console(), DryRun(probe, price_per_hour, json))
-    options = {"--probe": probe, "--price-per-hour": price_per_hour is not None}
-    if unused := ", ".join(name for name, is_given in options.items() if is_given):
-        raise InputError(f"{unused} has no effect without --dry-run; add it")
+        from jobs.run.dry_run import estimate_job, lines
+
+        how = partial(estimate_job, probe=probe, price_per_hour=price_per_hour)
+        estimates = [how(job, kind, locations) for job in jobs]
+        if json:
+            print(dumps(estimates[0] if len(estimates) == 1 else estimates, indent=2))
+        else:
+            print("\n\n".join("\n".join(lines(one)) for one in estimates))
+        return 0
+    if probe or price_per_hour is not None:
+        raise InputError("--probe and --price-per-hour have no effect without --dry-run; add it")
     from jobs.run.commands import run_jobs
     from jobs.run.progress import Display
 
@@ -140,25 +118,29 @@ def measure(
         logging.getLogger().setLevel(logging.WARNING)
     # With --json, standard output is reserved for the events.
     console = Console(stderr=json)
-    display = Display.on(console, quiet=quiet, events=sys.stdout if json else None)
-    return run_jobs(jobs, locations, console, display, kind)
+    display = Display(console, quiet=quiet, events=sys.stdout if json else None)
+    return run_jobs(jobs, locations, display, kind)
+
+
+for _name, (_help, _without) in _COMMANDS.items():
+    command(app, _name, kind=_name, help=_help, without=_without)(measure)
 
 
 @command(app)
 def measure_load(
     recipe: Path,
     *,
-    set_: Set = [],
-    limit: Limit = None,
-    cache: Annotated[str, Details(callback=expanded)] = CACHE,
+    set_: shared.Set = [],
+    limit: shared.Limit = None,
+    cache: Annotated[str, Details(callback=shared.expanded)] = shared.CACHE,
     output: Path = Path("load"),
     concurrency: list[int] = [1, 4, 16, 64],
     rate: list[float] = [],
-    requests: OptionalPositive = None,
-    reply_tokens: OptionalPositive = None,
+    requests: shared.OptionalPositive = None,
+    reply_tokens: shared.OptionalPositive = None,
     shared_prefixes: bool = False,
 ) -> int:
-    """Measure throughput and latency of answering under load, beside accuracy.
+    """Measure throughput and latency of answering under load.
 
     Every clip must be in the caches. Run it again with --set engine=vllm and the same --output to
     have both engines in one table and plot.
@@ -175,15 +157,12 @@ def measure_load(
     """
     from jobs.config.recipe import load_job
     from jobs.load import Load, measure_load
-    from pipeline.cache.folders import find_caches
 
     if any(one < 1 for one in concurrency) or any(one <= 0 for one in rate):
         raise InputError("--concurrency must be 1 or larger and --rate above 0")
     changes = [*set_, *([f"limit={limit}"] if limit else [])]
-    job = load_job(recipe, changes)
-    find_caches(cache)  # refuses a directory that is not there, before clips are generated
     return measure_load(
-        job,
+        load_job(recipe, changes),
         cache,
         output,
         [Load("closed", one) for one in concurrency] + [Load("open", one) for one in rate],
@@ -198,13 +177,13 @@ def measure_load(
 def doctor(
     recipe: Path | None = None,
     *,
-    set_: Set = [],
-    output: Output = RUNS,
-    cache: Cache = None,
-    tracking_uri: Tracking = None,
-    address: Address = None,
+    set_: shared.Set = [],
+    output: shared.Output = shared.RUNS,
+    cache: shared.Cache = None,
+    tracking_uri: shared.Tracking = None,
+    address: shared.Address = None,
 ) -> int:
-    """Check whether this machine, and optionally a recipe, is ready for a job.
+    """Check whether this machine and a recipe are ready for a job.
 
     Args:
         recipe: Also check what this recipe needs.

@@ -10,14 +10,12 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import typer
 
-from jobs.units import clip_limit
 from pipeline.redaction import holds_credentials, redacted
 from tango_core.errors import InputError
 
@@ -136,20 +134,9 @@ Positive = Annotated[int, Details(min=1)]
 OptionalPositive = Annotated[int | None, Details(min=1)]
 
 
-def _limit(text: str) -> int | float | None:
-    value: object = text
-    with suppress(ValueError):
-        value = int(text) if text.isdecimal() else float(text)
-    try:
-        return clip_limit(value)
-    except InputError as error:
-        raise typer.BadParameter(f"it {error}, got {text!r}") from error
-
-
 Limit = Annotated[
-    float | None,
+    str | None,
     Details(
-        parser=_limit,
         metavar="N|SHARE",
         help="Only the first N clips of every benchmark, or this share of them, e.g. 0.1.",
     ),

@@ -8,28 +8,15 @@ from typing import Annotated, Literal
 
 from rich.console import Console
 
-from jobs.cli.options import (
-    RUNS,
-    Baselines,
-    Details,
-    Json,
-    Locations,
-    Number,
-    On,
-    OptionalLocation,
-    OptionalPositive,
-    app,
-    command,
-    expanded,
-)
+from jobs.cli import options as shared
+from jobs.cli.options import Details, app, command
 from jobs.run.interrupt_message import leaves_behind
-from jobs.run.locations import raise_if_unusable
 from pipeline.redaction import redacted
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import place
 from tango_core.errors import InputError
 
-Run = Annotated[str, Details(help="Run directory, or its URL.", callback=expanded)]
+Run = Annotated[str, Details(help="Run directory, or its URL.", callback=shared.expanded)]
 Format = Annotated[
     Literal["vlmevalkit", "lmms_eval"], Details(help="Harness whose file format is used.")
 ]
@@ -38,16 +25,16 @@ _RESULT = "Run directory, its URL, a file of VLMEvalKit or lmms-eval, or `publis
 
 @command(app)
 def report(
-    runs: Locations,
+    runs: shared.Locations,
     *,
-    output: OptionalLocation = None,
+    output: shared.OptionalLocation = None,
     published: bool = False,
-    baseline: Baselines = [],
+    baseline: shared.Baselines = [],
     confusion: str | None = None,
-    on: On = "common",
+    on: shared.On = "common",
     gallery: Annotated[int, Details(min=0, max=20)] = 3,
 ) -> None:
-    """Write tables, plots and a page for one run; merge shards of one job; compare several runs.
+    """Write tables, plots and a page for one or several runs.
 
     Args:
         runs: Run directories, or their URLs.
@@ -58,8 +45,6 @@ def report(
     """
     places = [place(run) for run in runs]
     target = None if output is None else place(output)
-    if target is not None:
-        raise_if_unusable(target)
     from jobs.report.compare import report_runs
 
     with ExitStack() as copies:
@@ -76,10 +61,7 @@ def report(
             num_clips=gallery,
         )
         table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
-    shown = (target or places[0]) / page.name
-    Console(soft_wrap=True).print(
-        table, f"report: {shown}", sep="\n", markup=False, highlight=False
-    )
+    print(f"{table}\nreport: {(target or places[0]) / page.name}")
 
 
 @command(app)
@@ -90,7 +72,7 @@ def export(
     output: Path | None = None,
     repository: str | None = None,
 ) -> None:
-    """Write a run's answers in a harness's files, or as a repository for the Hugging Face hub.
+    """Write a run's answers in the files of a harness or the hub.
 
     Args:
         format_: Harness whose file format is used; hub for a data set with its card, and scores
@@ -98,10 +80,6 @@ def export(
         output: Directory to write to.  [default: RUN/export/FORMAT]
         repository: With --format hub: id that the data set will have, which the scores name.
     """
-    if output is not None:
-        raise_if_unusable(output)
-    if repository is not None and format_ != "hub":
-        raise InputError("--repository has no effect without --format hub; leave it out")
     where = place(run)
     with local_copy(where) as folder:
         if format_ == "hub":
@@ -118,22 +96,22 @@ def export(
 
 @command(app, "import")
 def import_(
-    files: list[Path],
+    files: Annotated[list[Path], Details(exists=True)],
     *,
     format_: Format,
     benchmark: str,
-    root: OptionalLocation = None,
+    root: shared.OptionalLocation = None,
     split: str = "test",
     protocol: str | None = None,
     subtitles: bool = False,
     model: str | None = None,
     method: str | None = None,
     retention: float | None = None,
-    num_frames: OptionalPositive = None,
+    num_frames: shared.OptionalPositive = None,
     partial: bool = False,
-    output: str = RUNS,
+    output: str = shared.RUNS,
 ) -> None:
-    """Create a run from the answers in files of VLMEvalKit or lmms-eval.
+    """Create a run from answer files of VLMEvalKit or lmms-eval.
 
     Args:
         files: Prediction file (VLMEvalKit) or samples files (lmms-eval).
@@ -166,38 +144,35 @@ def import_(
 
 @command(app)
 def log_run(run: Run, *, tracking_uri: str | None = None) -> None:
-    """Upload a run to MLflow, e.g. after the server was unavailable.
+    """Upload a run to MLflow after the server was unavailable.
 
     Args:
         tracking_uri: MLflow server or store.  [default: sqlite beside RUN]
     """
-    from jobs.tracking.runs import TrackingError, default_tracking_uri
+    from jobs.tracking.runs import default_tracking_uri
     from jobs.tracking.upload import log_run
 
     where = place(run)
     uri = tracking_uri or default_tracking_uri(where.parent)
-    try:
-        with local_copy(where, sent=lambda name: False) as folder:
-            log_run(folder, uri)
-    except TrackingError as error:
-        raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error
+    with local_copy(where, sent=lambda name: False) as folder:
+        log_run(folder, uri)
     print(f"logged to {redacted(uri)}")
 
 
 @command(app)
 def explain(
-    first: Annotated[str, Details(metavar="A", help=_RESULT, callback=expanded)],
-    second: Annotated[str, Details(metavar="B", help=_RESULT, callback=expanded)],
+    first: Annotated[str, Details(metavar="A", help=_RESULT, callback=shared.expanded)],
+    second: Annotated[str, Details(metavar="B", help=_RESULT, callback=shared.expanded)],
     *,
     cell: str | None = None,
     other_cell: str | None = None,
     benchmark: str | None = None,
-    root: OptionalLocation = None,
+    root: shared.OptionalLocation = None,
     split: str | None = None,
-    examples: Number = 10,
-    json: Json = False,
+    examples: shared.Number = 10,
+    json: shared.Json = False,
 ) -> None:
-    """Explain why the scores of A and B differ: points per cause, with example questions.
+    """Explain why the scores of A and B differ, per cause.
 
     Args:
         cell: Cell to compare, e.g. "tango r=0.1"; only that of A with --other-cell.  [default:
@@ -212,34 +187,26 @@ def explain(
 
     from jobs.explain.command import explanations, overview, render
 
-    found = explanations(
-        first,
-        second,
-        examples=examples,
-        cell=cell,
-        other_cell=other_cell,
-        benchmark=benchmark,
-        root=root,
-        split=split,
-    )
+    cells = {"cell": cell, "other_cell": other_cell}
+    files = {"benchmark": benchmark, "root": root, "split": split}
+    found = explanations(first, second, examples=examples, **cells, **files)
     if json:
-        text = dumps([one.to_json() for one in found], indent=2)
+        print(dumps([one.to_json() for one in found], indent=2))
     else:
-        text = render(found[0]) if len(found) == 1 else overview(found)
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+        print(render(found[0]) if len(found) == 1 else overview(found))
 
 
 @command(app)
 def view(
-    runs: Locations = [],
+    runs: shared.Locations = [],
     *,
     export: Path | None = None,
-    cache: OptionalLocation = None,
+    cache: shared.OptionalLocation = None,
     port: Annotated[int, Details(min=0, max=65535)] = 0,
     pixels: Annotated[int | None, Details(min=0, max=2_000_000)] = None,
     open_: bool = False,
 ) -> None:
-    """View runs in a browser: all questions, and the tokens that each method keeps.
+    """View runs in a browser, with the tokens that methods keep.
 
     Args:
         runs: Run directories, or their URLs.  [default: the newest run in runs]
@@ -259,14 +226,13 @@ def view(
         from pipeline.cache.folders import find_caches
 
         find_caches(cache)  # refuses a directory that is not there
-    places = [place(run) for run in runs] or [viewer.newest_run(Path(RUNS))]
+    places = [place(run) for run in runs] or [viewer.newest_run(Path(shared.RUNS))]
     console = Console(soft_wrap=True)
-    if export is not None:
+    default = viewer.PIXELS if export is None else viewer.EXPORT_PIXELS
+    area = default if pixels is None else pixels
+    if export is None:
+        leaves_behind("the viewer has stopped; the runs are unchanged")
+        viewer.view(places, console, cache=cache, port=port, pixels=area, opens=open_)
+    else:
         leaves_behind(f"the export in {export} is incomplete; run the same command again")
-        area = viewer.EXPORT_PIXELS if pixels is None else pixels
-        page = viewer.export(places, export, console, cache=cache, pixels=area)
-        console.print(f"viewer: {page}", markup=False, highlight=False)
-        return
-    leaves_behind("the viewer has stopped; the runs are unchanged")
-    area = viewer.PIXELS if pixels is None else pixels
-    viewer.view(places, console, cache=cache, port=port, pixels=area, opens=open_)
+        print(f"viewer: {viewer.export(places, export, console, cache=cache, pixels=area)}")

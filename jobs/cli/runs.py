@@ -9,7 +9,6 @@ from rich.console import Console
 
 from jobs.cli.completion import run_names
 from jobs.cli.options import RUNS, Baselines, Details, Json, Location, On, command, expanded, width
-from pipeline.storage.urls import raise_if_secret
 
 app = typer.Typer(no_args_is_help=True, help="List, show, compare and remove runs.")
 
@@ -34,20 +33,20 @@ def ls(
     Args:
         roots: Directories or URLs of runs.
     """
-    for root in roots:
-        raise_if_secret(root)
-    from jobs.runs.show import runs_in, runs_json, runs_table
+    from json import dumps
+
+    from jobs.runs.show import runs_in, runs_table
 
     found = runs_in(roots)
     if json:
-        print(runs_json(found))
+        print(dumps(found, indent=2))
     else:
         print(runs_table(found, width()) if found else f"no runs in {', '.join(roots)}")
 
 
 @command(app)
 def show(run: Run, *, root: Root = RUNS, json: Json = False) -> None:
-    """Show one run: settings, results, reasons of failures, and how to continue it."""
+    """Show one run, and how to continue it."""
     from jobs.runs.found import find_run
     from jobs.runs.show import shown, shown_json
 
@@ -57,7 +56,7 @@ def show(run: Run, *, root: Root = RUNS, json: Json = False) -> None:
 
 @command(app)
 def rm(names: Several, *, root: Root = RUNS, yes: bool = False) -> int:
-    """Delete runs, except those that a driver works on; caches and MLflow runs are kept.
+    """Delete runs that no driver works on, without their caches.
 
     Args:
         yes: Do not ask.
@@ -76,7 +75,7 @@ def compare(
     on: On = "common",
     format_: Literal["terminal", "markdown", "latex", "csv"] = "terminal",
 ) -> None:
-    """Print the cells of several runs in one table; `tango report` writes pages and files.
+    """Print the cells of several runs in one table.
 
     Args:
         format_: A table for the terminal, to paste into a text, or (csv) with unrounded numbers.
@@ -88,12 +87,11 @@ def compare(
 
 @command(app)
 def replicates(names: Several, *, output: Location, root: Root = RUNS) -> None:
-    """Summarize runs of one recipe with several trainings of a model: means and spread.
+    """Summarize runs of one recipe with several trained models.
 
     Args:
         output: Directory or URL to write to.
     """
-    raise_if_secret(output)
     from jobs.runs.show import replicated
 
     print(replicated(names, root, output, max_width=width()))

@@ -87,18 +87,14 @@ def code_of_output(code: int) -> int:
 
 def _lasting(stream: IO[str]) -> IO[str]:
     """The same stream over a `LastingFile`; unchanged if it is not a regular text stream."""
-    if not isinstance(stream, io.TextIOWrapper):
-        return stream
-    stream.reconfigure(errors="backslashreplace")
-    is_buffered = type(stream.buffer) is io.BufferedWriter
-    is_raw = type(stream) is io.TextIOWrapper and isinstance(stream.buffer, io.FileIO)
-    if not (is_buffered or is_raw):
+    if type(stream) is not io.TextIOWrapper:
         return stream
     file = LastingFile(stream.fileno())
+    is_unbuffered = isinstance(stream.buffer, io.FileIO)  # PYTHONUNBUFFERED, `python -u`
     return io.TextIOWrapper(
-        io.BufferedWriter(file) if is_buffered else file,  # PYTHONUNBUFFERED, `python -u`
+        file if is_unbuffered else io.BufferedWriter(file),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors="backslashreplace",
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
@@ -114,5 +110,4 @@ def _flush(stream: IO[str] | None) -> None:
 def _failure(stream: IO[str]) -> OSError | None:
     """The write error of a stream over a `LastingFile`; `None` for other streams."""
     buffer = getattr(stream, "buffer", None)
-    raw = getattr(buffer, "raw", buffer)
-    return raw.failure if isinstance(raw, LastingFile) else None
+    return getattr(getattr(buffer, "raw", buffer), "failure", None)

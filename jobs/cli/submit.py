@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -53,7 +51,7 @@ def submit(
     new: bool = False,
     no_wait: bool = False,
 ) -> None:
-    """Run a recipe on a Ray cluster, show its log, and exit with its exit code.
+    """Run a recipe on a Ray cluster, and show its log.
 
     Ctrl-C stops only this command, not the job. Submitting the same job again shows the running
     job, or continues it if it has stopped.
@@ -75,24 +73,26 @@ def submit(
         new: Start a new job even if the same job runs or is unfinished.
         no_wait: Print the id and exit.
     """
-    from jobs.submit.request import (
-        Request,
-        jobs_to_submit,
-        package_files,
-        read_runtime_env,
-        size_line,
-    )
+    from yaml import safe_dump
+
+    from jobs.config.overrides import read_recipe
+    from jobs.config.recipe import load_jobs
+    from jobs.submit.request import Request, package_files, read_runtime_env, size_line
     from tango_core import __version__
 
     files = package_files(working_dir, with_code=with_code, include=include)
-    changes, rest = split_options(context, command_ or "sweep", recipe, options)
-    wanted, loaded = jobs_to_submit(recipe, changes, command_)
+    changes = changes_in(context, command_ or "sweep", [str(recipe), *options])
+    loaded = load_jobs(recipe, changes)
+    first = loaded[0]
+    is_single = len(loaded) == len(first.all_methods) == len(first.all_benchmarks) == 1
+    wanted = command_ or ("evaluate" if is_single else "sweep")
     carries_code = with_code or (working_dir is not None and (working_dir / "tango_core").is_dir())
     request = Request(
         jobs=loaded,
         command=wanted,
+        recipe=safe_dump(read_recipe(recipe), allow_unicode=True),
         recipe_name=recipe.name,
-        options=tuple(rest),
+        options=tuple(options),
         directory=directory,
         python=python,
         version=None if carries_code else __version__,
@@ -100,31 +100,44 @@ def submit(
         new=new,
         runtime_env=read_runtime_env(runtime_env, env, env_visible),
     )
-    for root in sorted({str(s.root) for job in loaded for s in job.all_benchmarks if s.root}):
-        if not root.startswith(("/", "~")) and "://" not in root:
-            _print_message(
-                f"benchmark.root {root} is a relative path: on the cluster it is resolved in "
-                f"{directory}, not in --working-dir; give an absolute path on the cluster or a URL"
-            )
     if dry_run:
-        for name in sorted(files):
-            print(name)
+        print("\n".join(sorted(files)))
         _print_message(f"would upload {size_line(files)}")
         return
     from jobs.submit.head import Head
 
     head = Head(address)
-    if files:
-        _print_message(f"uploading {size_line(files)}")
     job_id, is_new = head.submit(request, files)
     if is_new:
-        _print_message(f"submitted {job_id} to {head.url}: {wanted} {recipe.name}, in {directory}")
+        what = f"{wanted} {recipe.name}, in {directory}, with {size_line(files)}"
+        _print_message(f"submitted {job_id} to {head.url}: {what}")
     else:
         _print_message(f"this job already runs as {job_id} on {head.url}; --new starts another one")
     if no_wait:
         print(job_id)
         return
-    _watch(head, job_id, _write)
+    _watch(head, job_id)
+
+
+def changes_in(context: typer.Context, name: str, arguments: list[str]) -> list[str]:
+    """Check a command line with the parser of the command that will run; returns its `--set`.
+
+    Args:
+        context: Context of `tango submit`.
+        name: Command that the cluster will run.
+        arguments: Its arguments.
+
+    Raises:
+        InputError: If an option cannot be used with submitted jobs.
+    """
+    parent: Any = context.parent
+    parsed = parent.command.commands[name].make_context(name, arguments, parent=parent)
+    if parsed.params.get("address") is not None:
+        raise InputError(
+            "--address is not allowed after --: a submitted job uses the cluster it is submitted "
+            "to; remove it"
+        )
+    return list(parsed.params["set_"])
 
 
 @command(jobs, "list")
@@ -132,12 +145,8 @@ def list_(*, address: Address = None, json: Json = False) -> None:
     """List the jobs of the cluster, the newest last."""
     from jobs.submit.head import Head, as_json, table
 
-    head = Head(address)
-    found = head.jobs()
-    if json:
-        print(as_json(found))
-    else:
-        print(table(found) if found else f"no jobs of tango on {head.url}")
+    found = Head(address).jobs()
+    print(as_json(found) if json else table(found))
 
 
 @command(jobs)
@@ -167,13 +176,13 @@ def logs(
     head = Head(address)
     job_id = head.find(job)
     if follow:
-        _watch(head, job_id, _write_to_reader)
-    _write(head.ask("get_job_logs", job_id))
+        _watch(head, job_id, ends_with_reader=True)
+    print(head.ask("get_job_logs", job_id), end="")
 
 
 @command(jobs)
 def stop(job: JobId, *, address: Address = None) -> None:
-    """Stop a job; finished clips are kept, and submitting the job again continues it."""
+    """Stop a job; it keeps finished clips, and can be submitted again."""
     from jobs.submit.head import Head
 
     head = Head(address)
@@ -182,8 +191,14 @@ def stop(job: JobId, *, address: Address = None) -> None:
     _print_message(f"{job_id} is stopping" if stopped else f"{job_id} had already ended")
 
 
-def _watch(head: Head, job_id: str, write: Callable[[str], None]) -> None:
-    """Follow a job until it ends and exit with its exit code; Ctrl-C does not stop the job."""
+def _watch(head: Head, job_id: str, *, ends_with_reader: bool = False) -> None:
+    """Follow a job until it ends and exit with its exit code; Ctrl-C does not stop the job.
+
+    Args:
+        head: The cluster.
+        job_id: Id of the job.
+        ends_with_reader: Whether to exit when standard output is closed.
+    """
     from jobs.run.interrupt_message import leaves_behind
     from jobs.submit.head import HeadLostError, exit_code
 
@@ -192,83 +207,25 @@ def _watch(head: Head, job_id: str, write: Callable[[str], None]) -> None:
         f"stop it with `tango jobs stop {job_id} --address {head.url}`"
     )
     leaves_behind(f"the job keeps running: {how}")
+
+    def write(text: str) -> None:
+        print(text, end="", flush=True)
+        if ends_with_reader and has_no_reader(sys.stdout):
+            raise typer.Exit(exit_codes.OK)
+
     try:
         details = head.follow(job_id, write)
     except HeadLostError as error:
         raise InputError(
-            f"{error}; the job keeps running unless the head node is down: {how}; submitting it "
-            "again continues it"
+            f"{error}; unless the head is down, the job keeps running: {how}"
         ) from error
     code = exit_code(details)
-    text = f"{job_id}: {details.status.value}, exit code {code}"
-    if details.driver_exit_code is None and code == 2:
-        text += f" ({' '.join((details.message or 'reason unknown').split())[:500]})"
-    if code == 127:
-        text += "; the cluster did not find the Python interpreter: set it with --python"
-    _print_message(text)
+    reason = f" ({' '.join(details.message.split())[:500]})" if code and details.message else ""
+    hint = "; set the Python interpreter with --python" if code == 127 else ""
+    _print_message(f"{job_id}: {details.status.value}, exit code {code}{reason}{hint}")
     sys.exit(code)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-def _write_to_reader(text: str) -> None:
-    """Write a part of a job's log, or exit if stdout is closed."""
-    _write(text)
-    if has_no_reader(sys.stdout):
-        raise typer.Exit(exit_codes.OK)
 
 
 def _print_message(text: str) -> None:
     """Print a message of this command to stderr, separate from the job's log."""
     print(f"tango: {text}", file=sys.stderr, flush=True)
-
-
-# Parameters that this command sets itself and does not pass on.
-_NOT_PASSED_ON = {"continue_", "recipe", "set_"}
-
-
-def split_options(
-    context: typer.Context, name: str, recipe: Path, options: list[str]
-) -> tuple[list[str], list[str]]:
-    """Parse the options after `--` with the parser of the command that will run.
-
-    Args:
-        context: Context of `tango submit`.
-        name: Command that the cluster will run.
-        recipe: The recipe file.
-        options: Options after `--`.
-
-    Returns:
-        Options that change the recipe, as `--set` strings, and the other options, which are passed
-        to the command on the cluster.
-
-    Raises:
-        InputError: If an option cannot be used with submitted jobs.
-    """
-    from jobs.config.recipe import Job
-
-    parent: Any = context.parent
-    arguments = [str(recipe), *options]
-    parsed = parent.command.commands[name].make_context(name, [*arguments], parent=parent)
-    # Unconverted values: `~` must be expanded on the cluster, not here.
-    given, _, _ = parsed.command.make_parser(parsed).parse_args([*arguments])
-    if given.get("address") is not None:
-        raise InputError(
-            "--address is not allowed after --: a submitted job uses the cluster it is submitted "
-            "to; remove it"
-        )
-    # Options that equal a recipe key. Not `cache`: the key is a section, `--cache` is a path.
-    keys = {one.name for one in fields(Job)} - {"cache"}
-    changes, rest = list(parsed.params.get("set_", ())), list[str]()
-    for option in parsed.command.params:
-        value = given.get(option.name)
-        if value is None or option.name in _NOT_PASSED_ON:
-            continue
-        if option.name in keys:
-            changes.append(f"{option.name}={value}")
-        else:
-            rest += [option.opts[0]] if option.is_flag else [option.opts[0], str(value)]
-    return changes, rest

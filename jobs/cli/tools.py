@@ -9,42 +9,31 @@ from typing import Annotated, Any, Literal
 from rich.console import Console
 
 from jobs import exit_codes
+from jobs.cli import options as shared
 from jobs.cli.completion import method_names, model_names
-from jobs.cli.options import (
-    CACHE,
-    Details,
-    Json,
-    Location,
-    Number,
-    OptionalLocation,
-    Set,
-    app,
-    command,
-    expanded,
-    width,
-)
+from jobs.cli.options import Details, app, command
 from tango_core.errors import InputError
 
 
 @command(app)
 def ask(
-    video: Location,
+    video: shared.Location,
     question: str,
     *,
     choices: list[str] = [],
     model: Annotated[str, Details(autocompletion=model_names)] = "tiny",
-    path: OptionalLocation = None,
+    path: shared.OptionalLocation = None,
     method: Annotated[str, Details(autocompletion=method_names)] = "tango",
     retention: float | None = None,
     option: list[str] = [],
     clip: Annotated[str | None, Details(metavar="START-END")] = None,
     num_frames: int | None = None,
-    saliency_from: OptionalLocation = None,
-    sinks: OptionalLocation = None,
+    saliency_from: shared.OptionalLocation = None,
+    sinks: shared.OptionalLocation = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     max_new_tokens: Annotated[int | None, Details(min=1, max=10**12)] = None,
 ) -> int:
-    """Ask one question about one video: free-form, or with options.
+    """Ask one question about one video.
 
     Args:
         video: Video file, directory of frames, or URL.
@@ -62,9 +51,8 @@ def ask(
         device: Device.
         max_new_tokens: Maximum length of the reply in tokens.
     """
-    bounds = None if clip is None else parse_bounds(clip)
-    method_options = dict(map(parse_option, option))
     from jobs.ask import cost, local_video, reply
+    from jobs.config.overrides import parse_setting
     from tango_core.ask import VideoChat
 
     of_model: dict[str, Any] = {
@@ -74,17 +62,16 @@ def ask(
         "device": device,
     }
     chat = VideoChat(model, path, **{k: v for k, v in of_model.items() if v is not None})
+    given: dict[str, Any] = {
+        "method": method,
+        "retention": retention,
+        "clip": None if clip is None else parse_bounds(clip),
+        "max_new_tokens": max_new_tokens,
+        **{keys[0]: value for keys, value, _ in (parse_setting("--option", o) for o in option)},
+    }
+    answers = [one for each in choices for one in each.split("|")]
     with local_video(video) as local:
-        answer = chat.ask(
-            local,
-            question,
-            [one for given in choices for one in given.split("|")],
-            method=method,
-            retention=retention,
-            clip=bounds,
-            max_new_tokens=max_new_tokens,
-            **method_options,
-        )
+        answer = chat.ask(local, question, answers, **given)
     say = partial(Console().print, markup=False, highlight=False, soft_wrap=True)
     say(reply(answer))
     say(cost(answer), style="dim")
@@ -97,9 +84,9 @@ def ask(
 def list_(
     kind: Annotated[Literal["methods", "models", "benchmarks", "recipes"], Details(metavar="KIND")],
     *,
-    json: Json = False,
+    json: shared.Json = False,
 ) -> None:
-    """List methods, models, benchmarks or recipes: what each is, where it is from, what it needs.
+    """List methods, models, benchmarks or recipes.
 
     Args:
         kind: methods, models, benchmarks or recipes.
@@ -108,9 +95,10 @@ def list_(
 
     from jobs.catalogue import entries, table
 
-    print(
-        dumps([one._asdict() for one in entries(kind)], indent=2) if json else table(kind, width())
-    )
+    if json:
+        print(dumps([one._asdict() for one in entries(kind)], indent=2))
+    else:
+        print(table(kind, shared.width()))
 
 
 @command(app)
@@ -119,12 +107,12 @@ def serve(
     options: Annotated[list[str], Details(metavar="[-- OPTION...]")] = [],
     *,
     cache: Annotated[
-        str, Details(help="Directory or URL of the token caches.", callback=expanded)
-    ] = CACHE,
-    set_: Set = [],
+        str, Details(help="Directory or URL of the token caches.", callback=shared.expanded)
+    ] = shared.CACHE,
+    set_: shared.Set = [],
     dry_run: bool = False,
 ) -> int:
-    """Serve the token sets of a recipe's methods with vLLM, over HTTP as OpenAI's chat API.
+    """Serve a recipe's token sets over HTTP, with vLLM.
 
     Args:
         recipe: YAML recipe; its model answers, its methods are served.
@@ -141,7 +129,7 @@ def serve(
 def train_tiny(
     *,
     output: Path = Path("tiny"),
-    seed: Number = 0,
+    seed: shared.Number = 0,
     minutes: float = 90.0,
     resume: bool = False,
 ) -> None:
@@ -173,7 +161,7 @@ def train_tiny(
 def check_method(
     name: Annotated[str, Details(autocompletion=method_names)], *, set_: list[str] = []
 ) -> int:
-    """Check a method against the contract of all methods: budget, purity, order, dtype.
+    """Check a method against the contract of all methods.
 
     Args:
         name: Your own method, my_module:MyMethod, or a built-in one.
@@ -190,10 +178,6 @@ def check_method(
     return exit_codes.of(not num_failed)
 
 
-# Arguments of `VideoChat.ask` that are options of the command, not of a method.
-_FLAGS = ("video", "question", "choices", "method", "retention", "clip", "max_new_tokens")
-
-
 def parse_bounds(text: str) -> tuple[float, float]:
     """Parse the value of `--clip`: `"12.5-30"`, in seconds.
 
@@ -208,24 +192,3 @@ def parse_bounds(text: str) -> tuple[float, float]:
     if not dash or not 0 <= bounds[0] <= bounds[1]:
         raise InputError(f"--clip {text!r} is not START-END in seconds, e.g. 12.5-30")
     return bounds
-
-
-def parse_option(text: str) -> tuple[str, Any]:
-    """Parse a value of `--option`: `"alpha=2"`, with a YAML value.
-
-    Raises:
-        InputError: If it is not of that form, or has an option of the command of its own.
-    """
-    from jobs.config.bounded_yaml import YamlError, load_yaml
-    from jobs.config.errors import shortened
-
-    name, equals, value = text.partition("=")
-    if not equals or not name or name in _FLAGS:
-        raise InputError(
-            f"--option {text!r} is not an OPTION=VALUE of the method, e.g. alpha=2; "
-            "give answer options with --choices"
-        )
-    try:
-        return name, load_yaml(value)
-    except YamlError as error:
-        raise InputError(f"--option {shortened(text)!r}: {shortened(value)!r} {error}") from error

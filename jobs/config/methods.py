@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.config.errors import RecipeError
-from tango_core.errors import UserError
 from tango_core.extensions import short_name
 
 
@@ -49,29 +48,6 @@ def expand_method(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Check names and options of the methods without a model.
-
-    Args:
-        methods: (cell name, options with `name`) pairs from `Job.all_methods`.
-
-    Raises:
-        RecipeError: If a name or an option is unknown, or a value is not allowed.
-    """
-    from tango_core.compressors import build_method  # imports torch
-
-    for cell, options in methods:
-        for option in options:
-            if option in ("num_layers", "model", "full_layers"):
-                raise RecipeError(f"method {cell!r} has no option {option!r}; the model has it")
-        try:
-            build_method(**options)
-        except UserError as error:
-            text = str(error)
-            named = text if text.startswith(("method ", "unknown ")) else f"method {cell!r}: {text}"
-            raise RecipeError(named) from error
-
-
 # Controls that accept a retention; a test checks that these and `block` are all controls.
 AT_A_RETENTION: tuple[Mapping[str, Any], ...] = (
     {"name": "random"},
@@ -102,11 +78,7 @@ def control_methods(methods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
     }
     added: list[dict[str, Any]] = []
     for retention in sorted(retentions):
-        added += [
-            {"name": control["name"], "retention": retention}
-            | {key: value for key, value in control.items() if key != "name"}
-            for control in AT_A_RETENTION
-        ]
+        added += [{**control, "retention": retention} for control in AT_A_RETENTION]
         added += [
             {"name": "block", "factor": factor}
             for factor in _FACTORS

@@ -12,17 +12,15 @@ Three rules keep a recipe valid after a single override:
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jobs.config.bounded_yaml import MAX_BYTES, YamlError, load_yaml
-from jobs.config.errors import RecipeError, shortened
+from jobs.config.errors import RecipeError
 from pipeline.redaction import first_with_credentials
 from tango_core.models import MODELS
-from tango_core.printable import is_printable
 
 # section -> keys that are kept when the name of the section changes
 _COMMON_KEYS = {"benchmark": ("seed", "protocol"), "model": ("num_frames", "device")}
@@ -80,7 +78,7 @@ def with_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dict
     Raises:
         RecipeError: If an override is malformed or its key does not exist.
     """
-    changes = [_parsed(override) for override in overrides]
+    changes = [parse_setting("--set", override) for override in overrides]
     result = dict(content)
     for (section, *rest), value, _ in changes:
         if section in _LISTS and (rest or value is not None):
@@ -90,28 +88,31 @@ def with_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dict
         if rest == ["name"] and isinstance(old, dict) and old.get("name") not in (None, value):
             common = _COMMON_KEYS.get(section, ())
             result[section] = {key: kept for key, kept in old.items() if key in common}
-            if section == "model" and isinstance(value, str) and _is_embedded(value):
+            model = MODELS.get(value) if section == "model" else None
+            if model is not None and model.embedded:
                 result.pop("pools", None)
     for keys, value, override in changes:
         result = _with_value(result, keys, value, override)
     return result
 
 
-def _is_embedded(model: str) -> bool:
-    """Whether the checkpoint of a model comes with this package."""
-    entry = MODELS.get(model)
-    return entry is not None and entry.embedded
+def parse_setting(option: str, text: str) -> tuple[list[str], Any, str]:
+    """Parse `key.subkey=value`, with a YAML value; returns the keys, the value and `text`.
 
+    Args:
+        option: The option of the command line, for messages.
+        text: The value of the option.
 
-def _parsed(override: str) -> tuple[list[str], Any, str]:
-    """Split one override into its keys, its value and the override itself."""
-    key, equals, text = override.partition("=")
+    Raises:
+        RecipeError: If it is not of that form.
+    """
+    key, equals, value = text.partition("=")
     if not equals or not key:
-        raise RecipeError(f"--set {override!r} is not of the form key.subkey=value")
+        raise RecipeError(f"{option} {text!r} is not of the form key.subkey=value")
     try:
-        return key.split("."), load_yaml(text), override
+        return key.split("."), load_yaml(value), text
     except YamlError as error:
-        raise RecipeError(f"--set {shortened(override)!r}: {shortened(text)!r} {error}") from error
+        raise RecipeError(f"{option} {text!r} {error}") from error
 
 
 def _with_value(node: Any, keys: Sequence[str], value: Any, override: str) -> Any:
@@ -125,16 +126,13 @@ def _with_value(node: Any, keys: Sequence[str], value: Any, override: str) -> An
                 f"--set {override!r}: {key!r} is not an index of a list of {len(node)}; "
                 f"use 0 to {len(node) - 1}"
             )
-        changed = list(node)
-        changed[int(key)] = _with_value(node[int(key)], rest, value, override)
-        return changed
+        changed = _with_value(node[int(key)], rest, value, override)
+        return [*node[: int(key)], changed, *node[int(key) + 1 :]]
     if node is not None and not isinstance(node, dict):
-        before = override.partition("=")[0].split(".")
-        where = ".".join(before[: len(before) - len(keys)])
+        where = override.partition("=")[0].removesuffix("." + ".".join(keys))
         raise RecipeError(f"--set {override!r}: {where} is not a section of the recipe")
-    section = dict(node or {})
-    section[key] = _with_value(section.get(key), rest, value, override)
-    return section
+    section = node or {}
+    return {**section, key: _with_value(section.get(key), rest, value, override)}
 
 
 def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -146,11 +144,11 @@ def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{key}", value
 
 
-def raise_if_not_for_a_file(content: Mapping[str, Any], source: str) -> None:
-    """Refuse a recipe that must not or cannot be written into the files of a run.
+def raise_if_secret_in(content: Mapping[str, Any], source: str) -> None:
+    """Refuse a recipe whose URLs contain credentials, because runs hold copies of it.
 
     Raises:
-        RecipeError: If a URL has a password or signature, or a string cannot be encoded as UTF-8.
+        RecipeError: If a URL has a password or a signature.
     """
     key = first_with_credentials(content)
     if key is not None:
@@ -159,5 +157,3 @@ def raise_if_not_for_a_file(content: Mapping[str, Any], source: str) -> None:
             "take them out of the URL and provide them through the environment or configuration "
             "files (AWS_PROFILE, ~/.aws, GOOGLE_APPLICATION_CREDENTIALS, HF_TOKEN)"
         )
-    if not is_printable(json.dumps(content, ensure_ascii=False, default=str)):
-        raise RecipeError(f"{source}: a path or name is not valid UTF-8; rename the file")

@@ -19,34 +19,21 @@ import yaml
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from jobs.config import sections
 from jobs.config.errors import RecipeError as RecipeError
 from jobs.config.errors import explain
 from jobs.config.methods import cell_name, control_methods, expand_method
-from jobs.config.overrides import raise_if_not_for_a_file, read_recipe, with_overrides
-from jobs.config.sections import (
-    ELSEWHERE,
-    STRICT,
-    AnswerSection,
-    BenchmarkSection,
-    CacheSection,
-    ClusterSection,
-    DecodeSection,
-    ModelSection,
-    TrackingSection,
-    flat_model,
-    with_model_options,
-)
+from jobs.config.overrides import dotted, raise_if_secret_in, read_recipe, with_overrides
 from jobs.units import clip_limit
 from pipeline.clips import Pools
 from tango_core.errors import InputError, UserError
-from tango_core.extensions import short_name
 from tango_core.models.options import EngineName
 
 if TYPE_CHECKING:
     from tango_core.benchmarks import Benchmark
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=sections.STRICT)
 class Job:
     """A whole recipe.
 
@@ -81,44 +68,45 @@ class Job:
         controls: Add the controls at every retention of the methods (`tango sweep --controls`).
     """
 
-    benchmark: BenchmarkSection | None = None
-    benchmarks: tuple[BenchmarkSection, ...] = ()
-    model: ModelSection = field(default_factory=ModelSection)
+    benchmark: sections.BenchmarkSection | None = None
+    benchmarks: tuple[sections.BenchmarkSection, ...] = ()
+    model: sections.ModelSection = field(default_factory=sections.ModelSection)
     method: dict[str, Any] | None = None
     methods: tuple[dict[str, Any], ...] = ()
-    decode: DecodeSection = field(default_factory=DecodeSection)
-    answer: AnswerSection = field(default_factory=AnswerSection)
-    cache: CacheSection = field(default_factory=CacheSection)
+    decode: sections.DecodeSection = field(default_factory=sections.DecodeSection)
+    answer: sections.AnswerSection = field(default_factory=sections.AnswerSection)
+    cache: sections.CacheSection = field(default_factory=sections.CacheSection)
     pools: Pools | Literal["auto"] = field(default_factory=Pools)
-    cluster: ClusterSection = field(default_factory=ClusterSection)
-    tracking: TrackingSection = field(default_factory=TrackingSection)
+    cluster: sections.ClusterSection = field(default_factory=sections.ClusterSection)
+    tracking: sections.TrackingSection = field(default_factory=sections.TrackingSection)
     executor: Literal["auto", "ray", "local"] = "auto"
     engine: EngineName = "native"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int | float | None, BeforeValidator(clip_limit)] = None
-    shard: Annotated[str, Field(pattern=r"^\d+/[1-9]\d*$")] | None = None
+    shard: str | None = None
     hash_content: bool = False
     infeasible: Literal["error", "skip"] = "error"
     controls: bool = False
 
     def __post_init__(self) -> None:
-        """Check that exactly one key of each pair is given, and that the shard is valid."""
+        """Check rules about several keys, and the shard."""
         for one, many in (("benchmark", "benchmarks"), ("method", "methods")):
             if (getattr(self, one) is None) == (not getattr(self, many)):
                 raise InputError(f"give either {one!r} or {many!r}")
+        if len({section.name for section in self.benchmarks}) < len(self.benchmarks):
+            raise InputError("benchmarks: a name is listed twice; remove one")
         if self.mode == "profile" and self.cache.features != "none":
             raise InputError(
                 f"cache.features {self.cache.features} cannot be used with mode profile, which "
                 "encodes every clip for every method; set cache.features to none"
             )
-        if self.shard is not None:
-            index, _, number = self.shard.partition("/")
-            if int(index) >= int(number):
-                raise InputError(f"shard must be i/n with 0 <= i < n, got {self.shard!r}")
+        index, _, number = (self.shard or "0/1").partition("/")
+        if not (index.isdecimal() and number.isdecimal() and int(index) < int(number)):
+            raise InputError(f"shard must be i/n with 0 <= i < n, got {self.shard!r}")
 
     @property
-    def all_benchmarks(self) -> tuple[BenchmarkSection, ...]:
+    def all_benchmarks(self) -> tuple[sections.BenchmarkSection, ...]:
         """The benchmarks of `benchmark` or `benchmarks`."""
         return self.benchmarks or ((self.benchmark,) if self.benchmark else ())
 
@@ -133,44 +121,30 @@ class Job:
         """Pairs (cell name, options with `name`) of all methods, with lists of values expanded.
 
         Raises:
-            RecipeError: If a method has no name, or if two methods are equal or would have the
-                same display name.
+            RecipeError: If a method has no name, or two methods would have the same display name.
         """
-        cells: dict[str, dict[str, Any]] = {}
-        shown: dict[str, str] = {}
         entries = self.methods or ((self.method,) if self.method else ())
         methods = [options for entry in entries for options in expand_method(entry)]
         if self.controls:
             methods += control_methods(methods)
-        for options in methods:
-            name = cell_name(options)
-            method = options["name"]
-            other = shown.setdefault(short_name(method), method)
-            if other != method:
-                raise RecipeError(
-                    f"methods: {other} and {method} would both be shown as {short_name(method)!r}; "
-                    "rename one of the classes, or measure them in two runs"
-                )
-            if name in cells:
-                raise RecipeError(f"methods: {name!r} is listed twice; remove one")
-            cells[name] = options
+        cells = {cell_name(options): options for options in methods}
+        if len(cells) < len(methods):
+            names = [cell_name(options) for options in methods]
+            twice = next(name for name in cells if names.count(name) > 1)
+            raise RecipeError(f"methods: {twice!r} is listed twice; remove or rename one")
         return tuple(cells.items())
 
     def to_yaml(self) -> str:
         """The resolved recipe as YAML that `load_job` can read."""
         plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
-        plain["model"] = flat_model(plain["model"])
+        plain["model"] = sections.flat_model(plain["model"])
         # Omit defaults of keys that older runs, which may be resumed, do not have.
-        if self.engine == "native":
-            del plain["engine"]
+        newer = {"engine": "native", "controls": False, "answer": sections.AnswerSection()}
+        for key, default in {**newer, "cache": sections.CacheSection()}.items():
+            if getattr(self, key) == default:
+                del plain[key]
         if not self.model.compile:
             del plain["model"]["compile"]
-        if not self.controls:
-            del plain["controls"]
-        if self.answer == AnswerSection():
-            del plain["answer"]
-        if self.cache == CacheSection():
-            del plain["cache"]
         for section in (plain.get("benchmark"), *plain.get("benchmarks", ())):
             if section is not None and not section["subtitles"]:
                 del section["subtitles"]
@@ -194,9 +168,7 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     return jobs[0]
 
 
-def load_jobs(
-    path: Path, overrides: Sequence[str] = (), *, elsewhere: bool = False
-) -> tuple[Job, ...]:
+def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
     """Read a recipe, apply `--set` overrides, and validate it.
 
     A list in `model.num_frames`, `model.max_pixels` or `model.pooling_step` expands to one job per
@@ -205,93 +177,55 @@ def load_jobs(
     Args:
         path: The recipe.
         overrides: The values of `--set`.
-        elsewhere: Whether the jobs run on another machine, so that `~` is not expanded here.
 
     Raises:
         RecipeError: If the file is missing or is not a recipe.
     """
-    content = _with_entry(with_overrides(read_recipe(path), overrides), path)
+    content = with_overrides(read_recipe(path), overrides)
     if "model" not in content:
         raise RecipeError(
             f"{path}: model is missing; name one, such as model: {{name: llava-onevision-7b}}, or "
             "{name: tiny} for the built-in one"
         )
-    model = content.get("model")
-    if not isinstance(model, dict):
-        return (parse_job(content, str(path), elsewhere=elsewhere),)
-    listed = {key: model.get(key) for key in _INPUTS}
-    lists = {key: values for key, values in listed.items() if isinstance(values, list) and values}
-    if not lists:
-        return (parse_job(content, str(path), elsewhere=elsewhere),)
+    model = content["model"]
+    settings = model if isinstance(model, dict) else {}
+    listed = {key: settings[key] for key in _INPUTS if isinstance(settings.get(key), list)}
+    lists = {key: values for key, values in listed.items() if values}
+    variants = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
     return tuple(
-        parse_job(
-            {**content, "model": {**model, **dict(zip(lists, values, strict=True))}},
-            str(path),
-            elsewhere=elsewhere,
-        )
-        for values in product(*lists.values())
+        parse_job({**content, "model": {**model, **variant}} if variant else content, str(path))
+        for variant in variants
     )
-
-
-def _with_entry(content: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """If `model.name` is a checkpoint, set `name` to its model entry and `path` to it."""
-    model = content.get("model")
-    if not isinstance(model, dict):
-        return content
-    name = model.get("name")
-    if not isinstance(name, str) or "/" not in name or ":" in name or model.get("path"):
-        return content
-    from tango_core.ask import describe_checkpoint
-
-    try:
-        entry = describe_checkpoint(name, revision=model.get("revision")).name
-    except (UserError, OSError) as error:
-        raise RecipeError(
-            f"{path}: model.name {name!r} is neither a known model nor a checkpoint: {error}"
-        ) from error
-    return {**content, "model": {**model, "name": entry, "path": name}}
 
 
 def listed_inputs(jobs: Sequence[Job]) -> dict[str, list[Any]]:
     """Model settings in which the jobs of one recipe differ, with the listed values."""
-    found = {}
-    for key in _INPUTS:
-        values = [
-            job.model.num_frames if key == "num_frames" else job.model.options.get(key)
-            for job in jobs
-        ]
-        distinct = list(dict.fromkeys(values))
-        if len(distinct) > 1:
-            found[key] = distinct
-    return found
+    settings = [{"num_frames": job.model.num_frames, **job.model.options} for job in jobs]
+    found = {key: list(dict.fromkeys(one.get(key) for one in settings)) for key in _INPUTS}
+    return {key: values for key, values in found.items() if len(values) > 1}
 
 
-def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = False) -> Job:
+def parse_job(content: Mapping[str, Any], source: str) -> Job:
     """Validate the parsed content of a recipe.
 
     Raises:
         RecipeError: If it is not a valid recipe; the one-line message names `source`.
     """
-    raise_if_not_for_a_file(content, source)
-    pools = content.get("pools")
-    if isinstance(pools, str) and pools != "auto":
-        raise RecipeError(
-            f"{source}: pools must be auto, or a section such as {{answer: {{num_actors: 2}}}}, "
-            f"got {pools!r}"
-        )
+    raise_if_secret_in(content, source)
     try:
-        job = TypeAdapter(Job).validate_python(
-            with_model_options(content, _COMMON_KEYS), context=ELSEWHERE if elsewhere else None
-        )
+        job = TypeAdapter(Job).validate_python(sections.with_model_options(content, _COMMON_KEYS))
+        job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
     except ValidationError as error:
-        raise RecipeError(f"{source}: {explain(error, Job)}") from error
+        raise RecipeError(f"{source}: {explain(error, _known_keys())}") from error
     except UserError as error:
         raise RecipeError(f"{source}: {error}") from error
-    try:
-        job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
-    except RecipeError as error:
-        raise RecipeError(f"{source}: {error}") from error
     return job
+
+
+def _known_keys() -> list[str]:
+    """All dotted keys of a recipe."""
+    example = asdict(Job(benchmark=sections.BenchmarkSection("shapes"), method={"name": "full"}))
+    return [key for key, _ in dotted({**example, "model": sections.flat_model(example["model"])})]
 
 
 def single_job(job: Job) -> Job:
@@ -319,4 +253,4 @@ _BASELINE = "full"
 # Keys under `model` that may be lists: the amount of visual input per clip.
 _INPUTS = ("num_frames", "max_pixels", "pooling_step")
 # Keys under `model` that every model accepts.
-_COMMON_KEYS = tuple(f.name for f in fields(ModelSection) if f.name != "options")
+_COMMON_KEYS = tuple(f.name for f in fields(sections.ModelSection) if f.name != "options")

@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from pipeline.storage.urls import raise_if_secret
 from tango_core.errors import InputError
 from tango_core.models import MODELS, model_options, names_of_options
 from tango_core.video.frame_spec import DecoderName
@@ -18,34 +17,24 @@ from tango_core.video.sampling import Sampling
 
 STRICT = ConfigDict(extra="forbid")
 """Unknown keys are errors."""
-ELSEWHERE = "elsewhere"
-"""Validation context of a recipe for another machine, whose paths are not expanded here."""
 
 
-def _expanded(place: str, info: ValidationInfo) -> str:
-    """Expand a leading `~` if the job runs on this machine; URLs are unchanged."""
-    return place if "://" in place or info.context == ELSEWHERE else os.path.expanduser(place)
+def _expanded(place: str) -> str:
+    return place if "://" in place else os.path.expanduser(place)
 
 
 Place = Annotated[str, AfterValidator(_expanded)]
 """A URL, or a path in which a leading `~` is expanded."""
 
 
-def _number_of(what: str) -> BeforeValidator:
-    """Accept "auto" or a positive number, with a clearer error than that of the union type."""
-
-    def checked(value: object) -> object:
-        if value == "auto" or (type(value) is int and value >= 1):
-            return value
-        raise InputError(f"must be auto, or a number of {what} of at least 1")
-
-    return BeforeValidator(checked)
+def _at_least_one(value: object) -> object:
+    """Accept "auto" or a positive number; the errors of a union type name no limits."""
+    if value == "auto" or (type(value) is int and value >= 1):
+        return value
+    raise InputError("must be auto, or a number of at least 1")
 
 
-EncodeBatch = Annotated[int | Literal["auto"], _number_of("frames")]
-"""Number of frames per batch of the vision tower."""
-BatchTokens = Annotated[int | Literal["auto"], _number_of("tokens")]
-"""Number of tokens per batch of the language model."""
+AutoOrNumber = Annotated[int | Literal["auto"], BeforeValidator(_at_least_one)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -70,10 +59,6 @@ class BenchmarkSection:
     seed: int = 0
     protocol: str = "vlmevalkit"
     subtitles: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse a URL with a password, because recipes are copied and logged."""
-        raise_if_secret(self.root or "")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -111,7 +96,7 @@ class ModelSection:
     options: dict[str, Any] = field(default_factory=dict)
     sinks: Place | None = None
     sampling: Sampling | None = None
-    encode_batch: EncodeBatch = "auto"
+    encode_batch: AutoOrNumber = "auto"
     compile: bool = False
 
 
@@ -149,7 +134,7 @@ class AnswerSection:
             the other.
     """
 
-    batch_tokens: BatchTokens = "auto"
+    batch_tokens: AutoOrNumber = "auto"
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal, get_args
@@ -14,18 +14,14 @@ from typing import Literal, get_args
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
+from rich.progress import track
 
 from jobs import exit_codes
 from jobs.data_check.media import Problem, check_file
 from jobs.report.formatting import Table
 from pipeline.runtime.child import Child, ChildStartError, CrashError
-from tango_core.benchmarks import Benchmark, build_benchmark
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record
-from tango_core.benchmarks.base import Defect, in_one_line
-from tango_core.errors import InputError
-from tango_core.printable import printable_item
-from tango_core.types import VideoItem
+from tango_core import errors, printable, types
+from tango_core.benchmarks import Benchmark, annotated, base, build_benchmark
 
 TIMEOUT_S = 60.0
 MEMORY_GIB = 4.0
@@ -64,7 +60,7 @@ class Finding:
 
     @classmethod
     def about(
-        cls, severity: Severity, kind: str, clips: Sequence[VideoItem], detail: str
+        cls, severity: Severity, kind: str, clips: Sequence[types.VideoItem], detail: str
     ) -> Finding:
         """A problem of one clip, or of a file with several clips in it."""
         ids = " ".join(question.id for clip in clips for question in clip.questions)
@@ -82,7 +78,7 @@ class Check:
         findings: Findings about rows, then about files, in the order of the annotations.
     """
 
-    files: dict[str, list[VideoItem]] = field(default_factory=dict)
+    files: dict[str, list[types.VideoItem]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -127,15 +123,11 @@ def data_check(
         FileNotFoundError: If the root or the annotations are missing.
     """
     if output is not None and output.suffix not in SUFFIXES:
-        raise InputError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
+        raise errors.InputError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
     if jobs < 1:
-        raise InputError(f"jobs must be 1 or larger, got {jobs}")
+        raise errors.InputError(f"jobs must be 1 or larger, got {jobs}")
     opened = build_benchmark(benchmark, root=str(root) if root is not None else None, split=split)
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("checking files", total=None)
-        result = check(
-            opened, jobs, lambda done, total: progress.update(task, completed=done, total=total)
-        )
+    result = check(opened, jobs, console=console)
     console.print(
         f"{opened.name}: {_count(result.num_questions, 'question')}, "
         f"{_count(result.num_clips, 'clip')}, {_count(len(result.files), 'file')}"
@@ -163,8 +155,8 @@ def data_check(
 def check(
     benchmark: Benchmark,
     jobs: int = 4,
-    on_progress: Callable[[int, int], object] = lambda done, total: None,
     timeout_s: float = TIMEOUT_S,
+    console: Console | None = None,
 ) -> Check:
     """Check every row and every file of a benchmark.
 
@@ -174,110 +166,80 @@ def check(
     Args:
         benchmark: An opened benchmark.
         jobs: Number of files checked in parallel.
-        on_progress: Called with (files done, total files).
         timeout_s: Time limit per file in seconds.
+        console: Shows the progress; `None` for none.
     """
-    result = Check()
-    withheld: dict[str, str] = {}  # reason by path
-    lengths: dict[str, set[float]] = {}  # annotated seconds by path
-    with in_one_line(benchmark.name, type(benchmark)):
-        if isinstance(benchmark, AnnotatedBenchmark):
-            items = _read_rows(benchmark, result, withheld, lengths)
-        else:
-            result.findings += map(_about_row, benchmark.defects())
-            items = map(printable_item, benchmark.items())
+    result, withheld = Check(), dict[str, str]()  # path -> reason
+    lengths: defaultdict[str, set[float]] = defaultdict(set)  # path -> annotated seconds
+    with base.in_one_line(benchmark.name, type(benchmark)):
+        items = map(printable.printable_item, benchmark.items())
+        if isinstance(benchmark, annotated.AnnotatedBenchmark):
+            records: list[annotated.Record] = []
+            for entry in benchmark.entries():
+                if isinstance(entry, base.Defect):
+                    severity: Severity = "error" if entry.fatal else "note"
+                    about = ("annotation", entry.where, "", "", None, None, entry.problem)
+                    result.findings.append(Finding(severity, *about))
+                    continue
+                records.append(entry)
+                if entry.length_s is not None:
+                    lengths[entry.path].add(entry.length_s)
+                if reason := benchmark.missing_reason(entry):
+                    withheld[entry.path] = reason
+            items = map(printable.printable_item, benchmark.clips(records))
         for item in items:
             result.files.setdefault(item.path, []).append(item)
     idle: SimpleQueue[Child] = SimpleQueue()
 
-    def checked(path: str) -> list[Problem]:
-        child = idle.get()
+    def problems_of(path: str) -> list[Problem]:
+        """Check one file in a child process; any exception about the file becomes a problem."""
+        bounds = sorted({clip.clip for clip in result.files[path] if clip.clip is not None})
+        given, child = (path, bounds, sorted(lengths[path])), idle.get()
         try:
-            return _check_in_child(
-                child, path, result.files[path], sorted(lengths.get(path, ())), timeout_s
-            )
+            return child.call(check_file, *given, timeout_s=timeout_s, about=path, what="check")
+        except ChildStartError:
+            raise
+        except TimeoutError:
+            return [Problem("timeout", f"not opened within {timeout_s:g} s")]
+        except (CrashError, MemoryError) as error:
+            return [Problem("crash", str(error).removeprefix(f"{path}: "))]
+        except Exception as error:  # an error here is a finding about the file
+            return [Problem("unreadable", " ".join(f"{type(error).__name__}: {error}".split()))]
         finally:
             idle.put(child)
 
     with ExitStack() as children, ThreadPoolExecutor(jobs) as pool:
         for _ in range(jobs):
             idle.put(children.enter_context(closing(Child(MEMORY_GIB))))
-        found = pool.map(checked, result.files)
+        found = zip(result.files, pool.map(problems_of, result.files), strict=True)
+        shown = track(
+            found,
+            "checking files",
+            total=len(result.files),
+            console=console,
+            transient=True,
+            disable=console is None,
+        )
         try:
-            for done, (problems, clips) in enumerate(zip(found, result.files.values()), 1):  # noqa: B905  (a map's result has no length)
+            for path, problems in shown:
                 for problem in problems:
-                    result.findings += _findings(problem, clips, withheld)
-                on_progress(done, len(result.files))
+                    result.findings += _findings(problem, result.files[path], withheld.get(path))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return result
 
 
-def _check_in_child(
-    child: Child,
-    path: str,
-    clips: Sequence[VideoItem],
-    lengths_s: Sequence[float],
-    timeout_s: float,
-) -> list[Problem]:
-    """Check one file in a child process; any exception about the file becomes a problem."""
-    bounds = sorted({clip.clip for clip in clips if clip.clip is not None})
-    try:
-        return child.call(
-            check_file, path, bounds, lengths_s, timeout_s=timeout_s, about=path, what="check"
-        )
-    except ChildStartError:
-        raise
-    except TimeoutError:
-        return [Problem("timeout", f"not opened within {timeout_s:g} s")]
-    except (CrashError, MemoryError) as error:
-        return [Problem("crash", str(error).removeprefix(f"{path}: "))]
-    except Exception as error:  # an error here is a finding about the file
-        return [Problem("unreadable", " ".join(f"{type(error).__name__}: {error}".split()))]
-
-
-def _read_rows(
-    benchmark: AnnotatedBenchmark,
-    result: Check,
-    withheld: dict[str, str],
-    lengths: dict[str, set[float]],
-) -> Iterator[VideoItem]:
-    """Read all rows of a benchmark with annotation files; yield its clips."""
-    records: list[Record] = []
-    for entry in benchmark.entries():
-        if isinstance(entry, Defect):
-            result.findings.append(_about_row(entry))
-            continue
-        records.append(entry)
-        if entry.length_s is not None:
-            lengths.setdefault(entry.path, set()).add(entry.length_s)
-        if (reason := benchmark.missing_reason(entry)) is not None:
-            withheld[entry.path] = reason
-        about = partial(Finding.about, "note", "annotation", list(benchmark.clips([entry])))
-        result.findings += map(about, entry.notes)
-    yield from benchmark.clips(records)
-
-
-def _about_row(defect: Defect) -> Finding:
-    """Convert a defect of the annotations to a finding."""
-    severity: Severity = "error" if defect.fatal else "note"
-    return Finding(severity, "annotation", defect.where, "", "", None, None, defect.problem)
-
-
 def _findings(
-    problem: Problem, clips: Sequence[VideoItem], withheld: dict[str, str]
+    problem: Problem, clips: Sequence[types.VideoItem], withheld: str | None
 ) -> Iterator[Finding]:
     """Convert a problem of a file to findings about the clips it concerns."""
-    reason = withheld.get(clips[0].path) if problem.kind == "missing" else None
-    if reason is not None:
-        yield Finding.about("withheld", problem.kind, clips, reason)
-    elif problem.clip is None:
-        yield Finding.about(problem.severity, problem.kind, clips, problem.detail)
-    else:
-        for clip in clips:
-            if clip.clip == problem.clip:
-                yield Finding.about(problem.severity, problem.kind, [clip], problem.detail)
+    if problem.kind == "missing" and withheld is not None:
+        yield Finding.about("withheld", problem.kind, clips, withheld)
+        return
+    some = [[clip] for clip in clips if clip.clip == problem.clip]
+    for own in [clips] if problem.clip is None else some:
+        yield Finding.about(problem.severity, problem.kind, own, problem.detail)
 
 
 def _count(number: int, noun: str) -> str:

@@ -13,9 +13,7 @@ from typing import Literal
 
 from PIL import Image, UnidentifiedImageError
 
-from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
-from tango_core.video.decode import LOSS_SLACK_S, LOSS_SLACK_SHARE
-from tango_core.video.folder import list_images
+from tango_core.video import FrameSpec, VideoDecodeError, decode, decode_frames, folder
 from tango_core.video.index import read_index
 
 Kind = Literal[
@@ -85,7 +83,7 @@ def _check_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float])
     announced = index.duration_s or 0.0
     if index.trusted and len(index.shown):
         frames_end = max(index.end_s, float(index.times[-1]))
-        if announced - frames_end > max(LOSS_SLACK_S, LOSS_SLACK_SHARE * announced):
+        if announced - frames_end > max(decode.LOSS_SLACK_S, decode.LOSS_SLACK_SHARE * announced):
             problems.append(
                 Problem("truncated", f"frames end at {frames_end:.2f} s of {announced:.2f} s")
             )
@@ -102,7 +100,7 @@ def _check_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float])
 
 def _check_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
     """Open every image, without decoding it."""
-    images = list_images(Path(path))
+    images = folder.list_images(Path(path))
     if not images:
         return [Problem("unreadable", "the folder holds no images")]
     problems = []
@@ -134,7 +132,7 @@ def _compare_lengths(stated_s: Sequence[float], length_s: float) -> list[Problem
 def _compare(clips: Sequence[Bounds], length_s: float) -> list[Problem]:
     """Report clips that begin after the file's end (they fail) or end after it (cut short)."""
     problems = []
-    slack = max(LOSS_SLACK_S, LOSS_SLACK_SHARE * length_s)
+    slack = max(decode.LOSS_SLACK_S, decode.LOSS_SLACK_SHARE * length_s)
     for clip in clips:
         start, end = clip
         if start > length_s:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -16,7 +16,7 @@ from rich.text import Text
 from jobs import exit_codes
 from jobs.config.recipe import Job, RecipeError, load_jobs
 from jobs.doctor import checks
-from jobs.doctor.checks import CheckResult, Status, ok, problem
+from jobs.doctor.checks import CheckResult, Status, ok
 from jobs.extras import how_to_install
 from jobs.run.locations import Locations
 from jobs.tracking.runs import default_tracking_uri
@@ -25,8 +25,7 @@ from pipeline.runtime.child import Child
 _STYLES: dict[Status, str] = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """A function to run and the name of what it checks.
 
     Attributes:
@@ -59,60 +58,47 @@ def doctor(recipe: Path | None, changes: Sequence[str], where: Locations, consol
     """
     if changes and recipe is None:
         raise RecipeError(f"--set {changes[0]} changes a recipe; name one: tango doctor RECIPE")
-    number: Counter[str] = Counter()
-    for subject, result in _results(recipe, changes, where):
-        print_result(subject, result, console)
+    job, number = None, Counter[str]()
+
+    def show(subject: str, result: CheckResult) -> None:
         number[result.status] += 1
-    counts = [f"{number[name]} {name}{'s' * (number[name] != 1)}" for name in ("problem", "note")]
-    console.print(", ".join(counts), highlight=False)
-    return exit_codes.of(not number["problem"])
+        line = Text.assemble((f"{result.status:<8}", _STYLES[result.status]), f"{subject:<15}")
+        console.print(line + " ".join(result.text.split()), highlight=False, soft_wrap=True)
 
-
-def _results(
-    recipe: Path | None, changes: Sequence[str], where: Locations
-) -> Generator[tuple[str, CheckResult]]:
-    """Subjects and results; without a valid recipe only the machine is checked."""
-    job: Job | None = None
     if recipe is not None:
         try:
             job = load_jobs(recipe, changes)[0]
-            names = ", ".join(section.name for section in job.all_benchmarks)
-            methods = f"{len(job.all_methods)} method(s) with {job.model.name} on {names}"
-            yield "recipe", ok(f"{recipe}: {methods}, {job.mode} mode")
-        except (ValueError, OSError) as error:
-            yield "recipe", problem(str(error))
-    yield from run_checks(checks_for(job, where))
+            show("recipe", ok(f"{recipe}: {len(job.all_methods)} method(s), {job.mode} mode"))
+        except (ValueError, OSError) as error:  # only the machine is checked
+            show("recipe", CheckResult("problem", str(error)))
+    for subject, result in run_checks(checks_for(job, where)):
+        show(subject, result)
+    console.print(f"{number['problem']} problem(s), {number['note']} note(s)", highlight=False)
+    return exit_codes.of(not number["problem"])
 
 
 def checks_for(job: Job | None, where: Locations) -> list[Check]:
     """All checks, those of the machine before those of the recipe."""
-    chosen = job.decode.decoder if job else "auto"
+    decoder = job.decode.decoder if job else "auto"
     uri = where.tracking_uri or default_tracking_uri(where.output)
     cache = "--cache" if where.cache else "--output or --cache"
     found = [
         Check("packages", checks.packages),
-        # The first import of torch may read hundreds of megabytes.
         Check("accelerators", checks.accelerators),
-        Check("CPUs", checks.cpus),
-        Check("memory", checks.memory),
+        Check("machine", checks.machine),
         Check("output", checks.writable, (str(where.output), "--output")),
         Check("cache", checks.writable, (where.cache_root, cache)),
-        Check("temporary", checks.temporary),
+        Check("temporary", checks.writable, (tempfile.gettempdir(), "TMPDIR")),
         Check("MLflow", checks.tracking, (uri,)),
-        *(
-            Check(name, checks.video_decoder, (name, chosen))
-            for name in ("decord", "pyav", "torchcodec")
-        ),
-        Check("embedded model", checks.embedded_model),
+        Check("decoder", checks.video_decoder, (decoder,)),
+        Check("built-in model", checks.embedded_model),
     ]
     if job is not None:
+        videos = job.decode.video_cache
         found += [
             Check("model", checks.model, (job,)),
             Check("methods", checks.methods, (job, where.cache_root)),
-            *(
-                Check("benchmark", checks.benchmark, (section, job.decode.video_cache))
-                for section in job.all_benchmarks
-            ),
+            *(Check("benchmark", checks.benchmark, (one, videos)) for one in job.all_benchmarks),
         ]
     return [*found, Check("Ray", checks.ray_pools, (job, where.address))]
 
@@ -125,16 +111,10 @@ def run_checks(wanted: Iterable[Check]) -> Generator[tuple[str, CheckResult]]:
     """
     child = Child()
     try:
-        for check in wanted:
+        for subject, function, args, timeout_s in wanted:
+            call = (_without_log, function, args)
             try:
-                result = child.call(
-                    _without_log,
-                    check.function,
-                    check.args,
-                    timeout_s=check.timeout_s,
-                    about=check.subject,
-                    what="check",
-                )
+                result = child.call(*call, timeout_s=timeout_s, about=subject, what="check")
             # Any error is what the user wants to know, and the remaining checks must still run.
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"
@@ -142,8 +122,8 @@ def run_checks(wanted: Iterable[Check]) -> Generator[tuple[str, CheckResult]]:
                     text = how_to_install(error) or text
                 elif isinstance(error, (ValueError, OSError)):
                     text = str(error) or text
-                result = problem(" ".join(text.split()))
-            yield check.subject, result
+                result = CheckResult("problem", text)
+            yield subject, result
     finally:
         child.close()
 
@@ -153,9 +133,3 @@ def _without_log(function: Callable[..., CheckResult], args: tuple[Any, ...]) ->
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     return function(*args)
-
-
-def print_result(subject: str, result: CheckResult, console: Console) -> None:
-    """Print one result as a line."""
-    line = Text.assemble((f"{result.status:<8}", _STYLES[result.status]), f"{subject:<15}")
-    console.print(line + " ".join(result.text.split()), highlight=False, soft_wrap=True)

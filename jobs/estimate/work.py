@@ -10,9 +10,10 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -160,20 +161,22 @@ def expect_tokens(plan: Plan, language_model: LayoutAndEngine | None) -> tuple[C
     texts = _text_lengths(plan, language_model, videos)
     found = []
     for planned in plan.methods:
-        video = videos[planned.cache]
-        cell = CellTokens(planned.name, planned.cache, video.num_kept, video.num_total)
-        if texts:
-            visual = video.num_kept
-            if language_model is not None:
-                # The newline tokens that a model adds do not depend on the words.
-                laid_out = language_model.layout.lay_out(
-                    _as_wide(plan.model, video), Prompt(before="", after="?")
-                )
-                visual = laid_out.num_visual
-            mean, longest = sum(texts) / len(texts), max(texts)
-            cell = replace(cell, prompt=visual + mean, longest=visual + longest)
-        if not serves(plan.compressors[planned.cache], stored):  # else computed when asked for
-            cell = replace(cell, clip_bytes=_clip_bytes(plan.model, video))
+        video, visual = videos[planned.cache], videos[planned.cache].num_kept
+        if language_model is not None:
+            # The newline tokens that a model adds do not depend on the words.
+            one = _as_wide(plan.model, video)
+            visual = language_model.layout.lay_out(one, Prompt(before="", after="?")).num_visual
+        # Token sets that stored features serve are computed when they are asked for.
+        computed = serves(plan.compressors[planned.cache], stored)
+        cell = CellTokens(
+            planned.name,
+            planned.cache,
+            kept=video.num_kept,
+            total=video.num_total,
+            prompt=visual + fmean(texts) if texts else 0.0,
+            longest=visual + max(texts) if texts else 0,
+            clip_bytes=0.0 if computed else _clip_bytes(plan.model, video),
+        )
         found.append(cell)
     return tuple(found)
 
@@ -288,15 +291,12 @@ def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
 
 logger = logging.getLogger(__name__)
 
-# The newest runs tell the most about the machine of today.
-_MOST_RUNS = 5
 # Of a large run its first answers are enough for a mean.
 _MOST_ROWS = 50_000
-_TIMES = (
+_NUMBERS = (
     *("decode_video_ms", "encode_ms", "compress_ms"),
-    *("cache_read_ms", "prefill_ms", "decode_ms"),
+    *("cache_read_ms", "prefill_ms", "decode_ms", "prompt_tokens"),
 )
-_NUMBERS = (*_TIMES, "prompt_tokens")
 _CLIP_NAME = ["benchmark", "video_id"]
 # On two cores: start of a Ray with its workers and their models, as pipeline/README.md has it, and
 # of a loop: imports, models, results.
@@ -336,7 +336,7 @@ class Rates:
 
 
 def measured(output: Place, *, model: str, num_frames: int, device: str) -> Rates:
-    """Read the rates of the newest comparable runs under a directory.
+    """Read the rates of the newest comparable run under a directory.
 
     Args:
         output: Directory or URL of runs.
@@ -348,74 +348,46 @@ def measured(output: Place, *, model: str, num_frames: int, device: str) -> Rate
     Returns:
         Empty rates if there is no such run. Runs that cannot be read are left out.
     """
-    found: list[tuple[JobFacts, pd.DataFrame]] = []
-    for facts in _runs(output):
-        same = facts.model == model and facts.num_frames == num_frames and facts.device == device
-        # A profile shares nothing between questions and methods, so its times are others.
-        if not same or facts.mode != "throughput" or facts.kind not in ("evaluate", "sweep"):
-            continue
-        try:
-            answers = first_answers(Storage.at(str(output)).child(facts.run_id))
-        except (OSError, ValueError, KeyError) as error:
-            logger.warning("run %s is not used for the estimate: %s", facts.run_id, error)
-            continue
-        if len(answers):
-            found.append((facts, answers))
-        if len(found) == _MOST_RUNS:
-            break
-    return rates_of(found)
-
-
-def _runs(output: Place) -> Iterable[JobFacts]:
-    """The finished runs of a directory, the newest first; unreadable ones are skipped."""
     storage = Storage.at(str(output))
     for name in reversed(storage.folders() if storage.is_folder() else []):
+        run = storage.child(name)
         try:
-            facts = JobFacts.from_json(
-                parse_json(storage.child(name).read(FACTS_FILE).decode(), name)
-            )
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            continue
-        if facts.run_id == name:
-            yield facts
+            facts = JobFacts.from_json(parse_json(run.read(FACTS_FILE).decode(), name))
+            same = (facts.model, facts.num_frames, facts.device) == (model, num_frames, device)
+            # A profile shares nothing between questions and methods, so its times are others.
+            if same and facts.mode == "throughput" and facts.kind in ("evaluate", "sweep"):
+                answers = first_answers(run)
+                if len(answers):
+                    return rates_of(facts.run_id, answers)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            logger.debug("run %s is not used for the estimate: %s", name, error)
+    return Rates()
 
 
 def first_answers(run: Storage) -> pd.DataFrame:
-    """The answers of a run; of a very large one, those of its first parts.
+    """The answers of a run; of a very large one, about its first `_MOST_ROWS`.
 
     Raises:
         DamagedFileError: If a part is damaged.
     """
-    parts = AnswerParts(run.child("answers"))
-    tables: list[pd.DataFrame] = []
-    for name in sorted(parts.storage.names(".parquet")):
-        table = parts.read(name)
-        if table is not None:
-            tables.append(table.to_pandas())
-        if sum(map(len, tables)) >= _MOST_ROWS:
-            break
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+    table = next(iter(AnswerParts(run.child("answers")).whole_clips(rows=_MOST_ROWS)), None)
+    return pd.DataFrame() if table is None else table.to_pandas()
 
 
-def rates_of(runs: Iterable[tuple[JobFacts, pd.DataFrame]]) -> Rates:
-    """Rates of runs and their answers (`first_answers`), the newest first."""
-    names: list[str] = []
-    cells: dict[str, CellRates] = {}
-    once: dict[str, float] = {}  # what the newest run that measured it says
-    for facts, given in runs:
-        names.append(facts.run_id)
-        # A column without a value comes from Parquet as objects.
-        answers = given.reindex(columns=list(dict.fromkeys((*given.columns, *_NUMBERS))))
-        for name in _NUMBERS:
-            answers[name] = pd.to_numeric(answers[name], errors="coerce")
-        for cell, rows in answers[~answers["status"].isin(FAILED)].groupby("cell", sort=False):
-            cells.setdefault(str(cell), _cell(rows))
-        done = answers[answers["cache"] == "miss"]
-        for name in ("decode_video_ms", "encode_ms"):
-            values = done.dropna(subset=[name]).drop_duplicates(_CLIP_NAME)[name]
-            if len(values):
-                once.setdefault(name, float(values.mean()) / 1000)
-    return Rates(once.get("decode_video_ms"), once.get("encode_ms"), cells, tuple(names))
+def rates_of(run: str, given: pd.DataFrame) -> Rates:
+    """Rates of a run's answers (`first_answers`)."""
+    # A column without a value comes from Parquet as objects.
+    answers = given.reindex(columns=list(dict.fromkeys((*given.columns, *_NUMBERS))))
+    for name in _NUMBERS:
+        answers[name] = pd.to_numeric(answers[name], errors="coerce")
+    clips = answers[answers["cache"] == "miss"]
+    means = {}
+    for name in ("decode_video_ms", "encode_ms"):
+        mean = clips.dropna(subset=[name]).drop_duplicates(_CLIP_NAME)[name].mean()
+        means[name] = None if pd.isna(mean) else float(mean) / 1000
+    by_cell = answers[~answers["status"].isin(FAILED)].groupby("cell", sort=False)
+    cells = {str(cell): _cell(rows) for cell, rows in by_cell}
+    return Rates(means["decode_video_ms"], means["encode_ms"], cells, (run,))
 
 
 def _cell(rows: pd.DataFrame) -> CellRates:

@@ -81,7 +81,7 @@ def differences(first: Side, second: Side) -> list[Difference]:
         if one != two:
             if key in ("model.path", "model.revision") and same_weights(first, second) is None:
                 factor = "model"
-            found.append(Difference(key, _shortened(one), _shortened(two), factor))
+            found.append(Difference(key, one, two, factor))
     return sorted(found, key=lambda one: one.factor is None)
 
 
@@ -110,10 +110,6 @@ def _settings(side: Side) -> dict[str, tuple[str, Factor | None]]:
             factor = _MODEL_KEYS.get(name) if section == "model" else None
             found.setdefault(key, (value, factor))
     return {key: (str(value), of) for key, (value, of) in found.items() if value or value == 0}
-
-
-def _shortened(value: str) -> str:
-    return value if len(value) < 40 else f"{value[:16]}…{value[-8:]}"
 
 
 def same_weights(first: Side, second: Side) -> bool | None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from fractions import Fraction
 from typing import Any
 
 from jobs.explain.explanation import (
     PUBLISHED,
     Explanation,
-    Result,
     against_published,
     explained,
     rounded_points,
 )
 from jobs.explain.sides import Source, chosen_cells, opened, source_of
-from jobs.report.formatting import DASH, Table, shortened
+from jobs.report.formatting import DASH, Table, percent, shortened
 from jobs.results.summary import reduce_runs, summarize_reduced
 from tango_core.errors import InputError, UserError
 
@@ -28,20 +26,23 @@ _REPLY_SHOWN = 24
 
 def render(explanation: Explanation) -> str:
     """Format an explanation: causes, missing records, differing settings, notes and examples."""
-    lines = [
-        *_result("A", explanation.first),
-        *_result("B", explanation.second),
-        f"both  {explanation.common:,} questions of {explanation.benchmark}, {explanation.metric}",
-        "",
-        *_table(explanation),
-    ]
+    lines = []
+    for letter, result in (("A", explanation.first), ("B", explanation.second)):
+        questions = "" if result.questions is None else f", {result.questions:,} questions"
+        score = percent(float(result.score), 2)
+        lines.append(f"{letter}  {shortened(result.name, WIDTH - 3)}")
+        lines.append(f"   {shortened(result.cell, 40)}: {score} %{questions}")
+    lines.append(
+        f"both  {explanation.common:,} questions of {explanation.benchmark}, {explanation.metric}"
+    )
+    lines += ["", *_table(explanation)]
     if explanation.not_recorded:
         lines += ["", "not recorded:", *_bullets(explanation.not_recorded)]
     if explanation.settings:
         lines += ["", "settings that differ (A, B):"]
         lines += _bullets(f"{one.key}: {one.first}, {one.second}" for one in explanation.settings)
-    if explanation.notes:
-        lines += ["", *(line for note in explanation.notes for line in textwrap.wrap(note, WIDTH))]
+    for note in explanation.notes:
+        lines += ["", *textwrap.wrap(note, WIDTH)]
     for share in explanation.shares:
         if share.examples:
             lines += ["", f"{share.cause} (first {len(share.examples)} of {share.questions:,}):"]
@@ -49,29 +50,17 @@ def render(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _result(letter: str, result: Result) -> Iterator[str]:
-    """Two lines that describe a result."""
-    questions = "" if result.questions is None else f", {result.questions:,} questions"
-    yield f"{letter}  {shortened(result.name, WIDTH - 3)}"
-    yield f"   {shortened(result.cell, 40)}: {_percent(result.score)} %{questions}"
-
-
 def _table(explanation: Explanation) -> list[str]:
-    """Table of the causes with their points and the sum."""
+    """Table of the causes that have questions, with their points and the sum."""
     points = rounded_points([share.points for share in explanation.shares])
     rows = [
-        [
-            share.cause,
-            _points(value) if share.questions or share.points else DASH,
-            f"{share.questions:,}" if share.questions else DASH,
-            f"{share.better:,}" if share.better or share.worse else DASH,
-            f"{share.worse:,}" if share.better or share.worse else DASH,
-        ]
+        [share.cause, _points(value), *map(str, (share.questions, share.better, share.worse))]
         for share, value in zip(explanation.shares, points, strict=True)
+        if share.questions or share.points
     ]
-    total = [_points(sum(points)), "", "", ""]
+    rows.append(["together", _points(sum(points)), "", "", ""])
     header = ["why B - A", "points", "questions", "better", "worse"]
-    lines = Table(header, [*rows, ["together", *total]]).plain(max_width=WIDTH, rule=True)
+    lines = Table(header, rows).plain(max_width=WIDTH, rule=True)
     return [line.rstrip() for line in [*lines[:-1], lines[1], lines[-1]]]
 
 
@@ -98,11 +87,6 @@ def _bullets(sentences: Iterable[str]) -> Iterator[str]:
         yield from textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
-def _percent(score: Fraction) -> str:
-    """Format a share in percent with two decimals."""
-    return f"{float(100 * score):.2f}"
-
-
 def _points(hundredths: int) -> str:
     """Format hundredths of a point with a sign."""
     return f"{hundredths / 100:+.2f}".replace("-", _MINUS)
@@ -113,15 +97,13 @@ def overview(explanations: Sequence[Explanation]) -> str:
     rows = []
     for one in explanations:
         cells = dict.fromkeys((one.first.cell, one.second.cell))
-        scores = [_percent(result.score) for result in (one.first, one.second)]
+        scores = [percent(float(result.score), 2) for result in (one.first, one.second)]
         largest = max(one.shares, key=lambda share: abs(share.points))
-        cause = largest.cause if largest.points else DASH
-        (points,) = rounded_points([one.difference])
-        rows.append([" | ".join(cells), *scores, _points(points), cause])
-    table = Table(["cell", "A %", "B %", "B - A", "largest cause"], rows).plain(
-        max_width=WIDTH, rule=True
-    )
-    return "\n".join([*table, "", "use --cell NAME to see the causes and examples of one cell"])
+        points = _points(round(10_000 * one.difference))
+        rows.append([" | ".join(cells), *scores, points, largest.cause if largest.points else DASH])
+    header = ["cell", "A %", "B %", "B - A", "largest cause"]
+    lines = Table(header, rows).plain(max_width=WIDTH, rule=True)
+    return "\n".join([*lines, "", "use --cell NAME to see the causes and examples of one cell"])
 
 
 def explanations(

@@ -51,6 +51,15 @@ from tango_core.errors import InputError
 PUBLISHED = "published"
 """Argument that selects the published score of the other result's setting."""
 
+# Column -> what it says about a question, for the examples of a cause.
+_DETAILS = {
+    "error": "error",
+    "prompt_digest": "prompt",
+    "frames_digest": "frames",
+    "tokens_kept": "tokens",
+    "choice": "read as option",
+    "answer": "right option",
+}
 # Part of the input -> what may be missing, and the column of the answers that records it.
 _RECORDS: Mapping[Factor, tuple[str, str]] = {
     "model": ("the weights", ""),
@@ -166,26 +175,23 @@ def explained(first: Side, second: Side, num_examples: int = 10) -> Explanation:
     settings = differences(first, second)
     inputs = inputs_of(common, first, second, settings)
     causes = causes_of(common, inputs)
-    means = [mean_of(scores) for scores in (a["score"], b["score"])]
+    means = [mean_of(rows["score"]) for rows in (a, b)]
     printed = [_printed(side, rows) for side, rows in ((first, a), (second, b))]
     shown = [mean_of(scores) for scores in printed]
     alike = [mean_of(common[f"score_{x}"]) for x in "ab"]
+    ruled = [_by_rule(a, printed[0], -1), _by_rule(b, printed[1], 1)]
     fixed = (FAILED, SCORED, SAME_INPUT, *TITLES.values())
     combined = sorted({*causes} - {*fixed, LEFT, NOTHING})
-    shares = [
-        _share(ONLY_A, only_a, alike[0] - means[0], num_examples),
-        _share(ONLY_B, only_b, means[1] - alike[1], num_examples),
-    ]
-    for title in (*fixed, *combined, LEFT):
-        rows = common[causes == title]
-        points = _sum(rows["score_b"]) - _sum(rows["score_a"])
-        shares.append(_share(title, rows, points / max(1, len(common)), num_examples))
-    ruled = [
-        _by_rule(rows, scores, sign)
-        for rows, scores, sign in ((a, printed[0], -1), (b, printed[1], 1))
-    ]
     by_rule = shown[1] - means[1] - (shown[0] - means[0])
-    shares.insert(-1, _share(RULE, pd.concat(ruled), by_rule, num_examples))
+    points = {ONLY_A: alike[0] - means[0], ONLY_B: means[1] - alike[1], RULE: by_rule}
+    parts = {ONLY_A: only_a, ONLY_B: only_b, RULE: pd.concat(ruled, ignore_index=True)}
+    shares = []
+    for title in (ONLY_A, ONLY_B, *fixed, *combined, RULE, LEFT):
+        rows = parts[title] if title in parts else common[causes == title]
+        if title not in points:
+            moved = _sum(rows["score_b"]) - _sum(rows["score_a"])
+            points[title] = moved / max(1, len(common))
+        shares.append(_share(title, rows, points[title], num_examples))
     return Explanation(
         first.cell.benchmark,
         Result(first.facts.run_id, first.cell.name, shown[0], len(a)),
@@ -194,7 +200,7 @@ def explained(first: Side, second: Side, num_examples: int = 10) -> Explanation:
         tuple(shares),
         tuple(_not_recorded(first, second, common, inputs)),
         tuple(settings),
-        tuple(_notes(first, second, inputs["frames"], settings)),
+        tuple(_notes(first, second)),
     )
 
 
@@ -212,10 +218,10 @@ def _by_rule(rows: pd.DataFrame, printed: pd.Series, sign: int) -> pd.DataFrame:
         sign: 1 to go from the strict score to the harness's, -1 for the other direction.
     """
     paired = rows.assign(
-        **{f"{name}_{x}": rows[name] for name in ("text", "choice", "answer") for x in "ab"},
+        **{f"{name}_{x}": rows[name] for name in ("text", *_DETAILS) for x in "ab"},
         **dict(zip(("score_a", "score_b"), (rows["score"], printed)[::sign], strict=True)),
     )
-    return paired[paired["score_a"] != paired["score_b"]]
+    return paired[paired["score_a"] != paired["score_b"]].reset_index(drop=True)
 
 
 def rounded_points(shares: Sequence[Fraction]) -> list[int]:
@@ -244,61 +250,36 @@ def _sum(scores: pd.Series) -> Fraction:
 
 
 def _share(cause: str, rows: pd.DataFrame, points: Fraction, num_examples: int) -> Share:
-    """The share of one cause, from its questions."""
+    """The share of one cause, with some of its questions as examples."""
     change = rows["score_b"] - rows["score_a"]
+    order = change.eq(0).sort_values(kind="stable").index[:num_examples]
+    examples = tuple(_example(row) for row in rows.loc[order].to_dict("records"))
     better, worse = int((change > 0).sum()), int((change < 0).sum())
-    is_same = rows["score_a"] == rows["score_b"]
-    chosen = rows.assign(is_same=is_same).sort_values("is_same", kind="stable").head(num_examples)
-    examples = tuple(
-        {
-            **{name: str(row[name]) for name in KEY},
-            **{
-                f"score_{x}": None if pd.isna(row[f"score_{x}"]) else row[f"score_{x}"]
-                for x in "ab"
-            },
-            **{f"reply_{x}": _text(row[f"text_{x}"]) for x in "ab"},
-            "detail": _detail(row, cause),
-        }
-        for row in chosen.to_dict("records")
-    )
     return Share(cause, points, len(rows), better, worse, examples)
 
 
-def _detail(row: dict[Any, Any], cause: str) -> str:
-    """Describe what differs between A and B on one question."""
-
-    def both(name: str) -> list[str]:
-        """The values of A and B as strings if they differ."""
-        values = [row[f"{name}_{x}"] for x in "ab"]
-        texts = [f"{one:.0f}" if isinstance(one, float) else _text(one) for one in values]
-        return texts if texts[0] != texts[1] else []
-
-    if cause == FAILED:
-        side = "a" if row["failed_a"] else "b"
-        return f"{side.upper()} failed: {_text(row[f'error_{side}'])}"
-    if cause == RULE:
-        read = row["choice_a"]
-        return f"strictly read as {'none' if pd.isna(read) else LETTERS[int(read)]}"
-    if cause == SCORED:
-        for name, what in (("choice", "read as"), ("answer", "right is")):
-            if both(name):
-                indices = [row[f"{name}_{x}"] for x in "ab"]
-                options = ("none" if pd.isna(one) else LETTERS[int(one)] for one in indices)
-                return f"{what} option {' and '.join(options)}"
-        return "scored differently"
-    parts = []
-    for word in ("prompt", "frames"):
-        if word in cause and (shown := both(f"{word}_digest")):
-            parts.append(f"{word} {' and '.join(one[:8] or '?' for one in shown)}")
-    if "tokens" in cause:
-        shown = both("tokens_kept")
-        parts.append(f"tokens {' and '.join(shown)}" if shown else "other kept positions")
-    return ", ".join(parts)
+def _example(row: dict[Any, Any]) -> dict[str, Any]:
+    """One question of a cause; see `Share`."""
+    details = []
+    for column, title in _DETAILS.items():
+        values = [row[f"{column}_{x}"] for x in "ab"]
+        if "option" in title:
+            values = [None if pd.isna(one) else LETTERS[int(one)] for one in values]
+        texts = [_text(one)[:60] for one in values]
+        if texts[0] != texts[1]:
+            details.append(f"{title} {' and '.join(one or '?' for one in texts)}")
+    scores = {f"score_{x}": row[f"score_{x}"] for x in "ab"}
+    return {
+        **{name: str(row[name]) for name in KEY},
+        **{name: None if pd.isna(score) else score for name, score in scores.items()},
+        **{f"reply_{x}": _text(row[f"text_{x}"]) for x in "ab"},
+        "detail": ", ".join(details),
+    }
 
 
 def _text(value: Any) -> str:
     """Convert to a string; "" for a missing value."""
-    return "" if pd.isna(value) else str(value)
+    return "" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _not_recorded(
@@ -316,9 +297,7 @@ def _not_recorded(
             yield f"{words} of {who}, on {len(rows):,} of {len(common):,} questions"
 
 
-def _notes(
-    first: Side, second: Side, frames: pd.Series, settings: Sequence[Difference]
-) -> Iterable[str]:
+def _notes(first: Side, second: Side) -> Iterable[str]:
     """Yield further remarks for the reader."""
     headline = facts_of(first.cell.benchmark).metrics[0]
     if headline.unit != "question":
@@ -329,15 +308,6 @@ def _notes(
     for side in (first, second):
         if side.is_import and side.facts.note:
             yield f"{side.facts.note} Its score is the one that the harness shows."
-    if not len(frames):
-        yield "A and B have no question in common, so no other cause can be determined."
-    hashed = all(side.job.get("hash_content") for side in (first, second))
-    set_otherwise = any(one.factor == "frames" for one in settings)
-    if len(frames) and frames.fillna(False).all() and not (set_otherwise or hashed):
-        yield (
-            "All clips are treated as different. Without --hash-content a video file is identified "
-            "by path, size and time, so a copy on another machine counts as a different file."
-        )
 
 
 def against_published(
@@ -371,13 +341,7 @@ def against_published(
         Result("printed by the papers", side.cell.name, theirs, None),
     )
     first, second = results[::sign]
-    failed = int(rows["failed"].sum())
     notes = [*caveats([summary]), f"Printed numbers are rounded to 0.1 points; from {source()}."]
-    if failed:
-        most = 100 * failed / len(rows)
-        notes.append(f"{failed} of our questions failed and count as wrong: {most:.2f} points.")
-    if rows["harness_score"].isna().all():
-        notes.append("The run has no scores by the harness's rules.")
     return Explanation(
         side.cell.benchmark,
         first,

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.config.bounded_yaml import YamlError, load_yaml
+from jobs.config.overrides import read_recipe
 from jobs.config.sections import BenchmarkSection
 from jobs.harness.exchange import Harness, ImportSettings, read_files
 from jobs.results.answer_columns import FAILED_BIT, AnswerColumns, metric_of, scores_of
@@ -27,18 +26,14 @@ from tango_core.metrics import ACCURACY, Metric
 
 KEY = ["video_id", "question_id"]
 
-_TEXTS = ("video_id", "question_id", "error", "text", "answer_text", "choice_text")
-_DIGESTS = ("prompt_digest", "frames_digest", "kept_digest")
-_NUMBERS = (
-    "choice",
-    "answer",
-    "harness_score",
-    "tokens_total",
-    "tokens_kept",
-    "tokens_with_newlines",
-    "prompt_tokens",
-)
-COLUMNS = (*_TEXTS, *_DIGESTS, *_NUMBERS, "score", "failed")
+_TEXTS = [
+    *("video_id", "question_id", "error", "text", "answer_text", "choice_text"),
+    *("prompt_digest", "frames_digest", "kept_digest"),
+]
+_NUMBERS = [
+    *("choice", "answer", "harness_score", "tokens_total", "tokens_kept"),
+    *("tokens_with_newlines", "prompt_tokens"),
+]
 
 
 def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
@@ -49,20 +44,14 @@ def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
         metric: Metric with a value per question.
 
     Returns:
-        Table with `COLUMNS`: strings and digests (`None` if not recorded), numbers (NaN if not
-        recorded), `score` in [0, 1] (NaN if the right answer is unknown), and `failed`, which marks
-        questions that were never answered and have the score 0.
+        Strings and digests (missing if not recorded), numbers (NaN if not recorded), `score` in
+        [0, 1] (NaN if the right answer is unknown), and `failed`, which marks questions that were
+        never answered and have the score 0.
     """
     columns = AnswerColumns(table)
-    found: dict[str, object] = {}
-    for name in (*_TEXTS, *_DIGESTS):
-        codes, values = columns.texts(name)
-        found[name] = np.array([*values, None], dtype=object)[codes]
-    for name in _NUMBERS:
-        found[name] = columns.numbers(name)
-    found["score"] = scores_of(columns, metric)
-    found["failed"] = (columns.bits & FAILED_BIT) > 0
-    return pd.DataFrame(found, columns=list(COLUMNS))
+    rows: pd.DataFrame = columns.table.to_pandas().reindex(columns=[*_TEXTS, *_NUMBERS])
+    rows = rows.astype({**dict.fromkeys(_TEXTS, object), **dict.fromkeys(_NUMBERS, float)})
+    return rows.assign(score=scores_of(columns, metric), failed=(columns.bits & FAILED_BIT) > 0)
 
 
 @dataclass(frozen=True)
@@ -73,7 +62,7 @@ class Side:
         facts: Facts of the run.
         cell: The cell.
         job: The resolved recipe; empty if there is none.
-        answers: One row per question with `COLUMNS`.
+        answers: One row per question, see `table_answers`.
     """
 
     facts: JobFacts
@@ -129,12 +118,9 @@ class Source:
 
 
 def recipe_in(folder: Path) -> Mapping[str, Any]:
-    """The resolved recipe of a run; empty if it is missing or unreadable."""
-    try:
-        content = load_yaml((folder / JOB_FILE).read_bytes())
-    except (OSError, YamlError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    """The resolved recipe of a run; empty if it has none."""
+    path = folder / JOB_FILE
+    return read_recipe(path) if path.is_file() else {}
 
 
 def chosen_cells(
@@ -155,10 +141,9 @@ def chosen_cells(
     ours, theirs = first.facts.cells, second.facts.cells
     named = [one for one in ours if (cell or other) in (None, one.name)]
     named_other = [one for one in theirs if (other or cell) in (None, one.name)]
-    if other is None and named and not named_other and len(theirs) == 1:
-        named_other = list(theirs)
-    elif other is None and named_other and not named and len(ours) == 1:
-        named = list(ours)
+    if other is None:  # a harness file has one cell, under any name
+        named = named or list(ours if len(ours) == 1 else [])
+        named_other = named_other or list(theirs if len(theirs) == 1 else [])
     any_name = cell or other or len(named) == len(named_other) == 1
     pairs = [
         (one, two)

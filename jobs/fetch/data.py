@@ -12,21 +12,12 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.data_check.check import data_check
-from jobs.fetch.hub import (
-    Download,
-    FetchError,
-    Folder,
-    Options,
-    RemoteFile,
-    Repository,
-    fetch_files,
-    free_bytes,
-    total_missing,
-)
+from jobs.fetch import hub
 from jobs.fetch.unpack import Archive, Unpacked, archives_among, unpack
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
-from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
+from tango_core.benchmarks import benchmark_class, build_benchmark
+from tango_core.benchmarks.base import check_name
 from tango_core.benchmarks.releases import Release, ReleasePart, archive_of
 from tango_core.errors import InputError
 from tango_core.hub_errors import page_of
@@ -54,11 +45,11 @@ class Plan:
     """
 
     release: Release
-    repository: Repository
-    folder: Folder
+    repository: hub.Repository
+    folder: hub.Folder
     parts: Sequence[ReleasePart]
     table: Sequence[str]
-    downloads: Sequence[Download]
+    downloads: Sequence[hub.Download]
     archives: Sequence[Archive]
     keep: bool
     room: int
@@ -70,15 +61,15 @@ class Plan:
 
     def statement(self, benchmark: str) -> Iterator[str]:
         """Lines that describe the plan before it starts."""
-        release, hub, root = self.release, self.repository, self.folder.root
+        release, remote, root = self.release, self.repository, self.folder.root
         yield (
-            f"{benchmark}: {release.repository}, revision {hub.revision} ({hub.sha[:12]}), to "
-            f"{root}"
+            f"{benchmark}: {release.repository}, revision {remote.revision} ({remote.sha[:12]}), "
+            f"to {root}"
         )
         yield from self.table
-        licence = release.licence + (f"; the hub says: {hub.licence}" if hub.licence else "")
+        licence = release.licence + (f"; the hub says: {remote.licence}" if remote.licence else "")
         yield f"licence: {licence}; {page_of(release.repository, 'dataset')}"
-        if hub.gated:
+        if remote.gated:
             yield f"access: for {release.gated or 'who asks for it'}"
         else:
             yield f"access: not gated{' today' if release.gated else ''}"
@@ -87,7 +78,7 @@ class Plan:
             kept = "archives stay" if self.keep else "archives are removed once they are unpacked"
             yield f"archives to unpack: {len(self.archives)}; {kept}"
         room = human_bytes(0 if self.is_done else self.room)
-        yield f"disk: takes up to {room}, {human_bytes(free_bytes(root))} are free"
+        yield f"disk: takes up to {room}, {human_bytes(hub.free_bytes(root))} are free"
 
 
 def data_get(
@@ -99,7 +90,7 @@ def data_get(
     repository: str | None = None,
     revision: str | None = None,
     keep: bool = False,
-    **options: Unpack[Options],
+    **options: Unpack[hub.Options],
 ) -> int:
     """Fetch a benchmark, unpack it and check it.
 
@@ -123,15 +114,13 @@ def data_get(
     leaves_behind("nothing was fetched")
     release = _release(benchmark, repository)
     for name in only:
-        if release.part(name) is None:
-            known = ", ".join(part.name for part in release.parts)
-            raise InputError(f"--only {name!r} is no part of {release.repository}: {known}")
-    hub = Repository(release.repository, "dataset", revision or release.revision)
+        check_name("--only", name, [part.name for part in release.parts])
+    remote = hub.Repository(release.repository, "dataset", revision or release.revision)
     root = root.expanduser().absolute()
-    plan = make_plan(hub, release, root, only, keep=keep, jobs=options.get("jobs", 4))
+    plan = make_plan(remote, release, root, only, keep=keep, jobs=options.get("jobs", 4))
     coming = {each.file.path for each in plan.downloads}
 
-    def unpack_complete(download: Download | None = None) -> None:
+    def unpack_complete(download: hub.Download | None = None) -> None:
         """Unpack the archive whose last piece has come, or all whose pieces are here."""
         if download is not None:
             plan.folder.add(download.file, download.target)
@@ -142,19 +131,19 @@ def data_get(
                 count = unpack(root, archive, keep=keep)
                 logger.info("%s: %d files unpacked", archive.name, count)
 
-    if not fetch_files(
-        hub,
-        plan.downloads,
-        root,
-        console,
-        plan.statement(benchmark),
-        room=plan.room,
-        is_done=plan.is_done,
-        on_start=unpack_complete,
-        on_file=unpack_complete,
-        **options,
-    ):
+    for line in plan.statement(benchmark):
+        hub.show(console, line)
+    size, dry_run = hub.total_missing(plan.downloads), options.get("dry_run")
+    if not plan.is_done:
+        paths = [each.file.path for each in plan.downloads]
+        if not hub.confirmed(remote, paths, size, plan.room, root, console, **options):
+            return exit_codes.OK
+        hub.fetch_all(remote, plan.downloads, root, options.get("jobs", 4), unpack_complete)
+        hub.show(console, f"fetched {human_bytes(size)}, every file has the hub's checksum")
+    elif dry_run:
         return exit_codes.OK
+    else:
+        hub.show(console, "all of it is here")
     here = {part.name for part in plan.parts}
     needed = {part.name for part in release.parts if part.needed}
     if "videos" in needed and needed <= here:
@@ -162,23 +151,24 @@ def data_get(
     if "annotations" in here:
         items = build_benchmark(benchmark, root=str(root)).items()
         questions = sum(len(item.questions) for item in items)
-        asked = "videos" in needed
-        why = "were not asked for" if asked else "are not on the hub, see the note above"
-        console.print(
-            f"{benchmark}: {questions:,} questions can be read; videos {why}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        why = "were not asked for" if "videos" in needed else "are not on the hub, see the note"
+        hub.show(console, f"{benchmark}: {questions:,} questions can be read; videos {why}")
     return exit_codes.OK
 
 
 def make_plan(
-    hub: Repository, release: Release, root: Path, only: Sequence[str], *, keep: bool, jobs: int
+    remote: hub.Repository,
+    release: Release,
+    root: Path,
+    only: Sequence[str],
+    *,
+    keep: bool,
+    jobs: int,
 ) -> Plan:
     """Compare the files on the hub with those in the target directory.
 
     Args:
-        hub: The release's repository.
+        remote: The release's repository.
         release: What its class states.
         root: Where it goes.
         only: Names of the parts to fetch; none stands for those that are needed.
@@ -188,17 +178,17 @@ def make_plan(
     Raises:
         FetchError: If the hub does not answer, or holds other files than the class states.
     """
-    listed, folder = hub.files(), Folder(root)
+    listed, folder = remote.files(), hub.Folder(root)
     parts: list[ReleasePart] = []
     table = [f"{'part':<12}  {'files':>6}  {'bytes':>8}  {'to fetch':>8}"]
-    downloads: list[Download] = []
+    downloads: list[hub.Download] = []
     archives: list[Archive] = []
     for part in release.parts:
         files = [file for file in listed if part.holds(file.path)]
         to_fetch = f"not now: --only {part.name}"
         if part.name in only if only else part.needed:
-            found, open_archives = _part_plan(hub, part, files, folder)
-            to_fetch = human_bytes(total_missing(found))
+            found, open_archives = _part_plan(remote, part, files, folder)
+            to_fetch = human_bytes(hub.total_missing(found))
             parts.append(part)
             downloads += found
             archives += open_archives
@@ -216,17 +206,17 @@ def make_plan(
             for archive in archives
         )
         content = min(content, sum(steps[-jobs - 1 :]))
-    room = total_missing(downloads) + content + _SPARE_BYTES
-    return Plan(release, hub, folder, parts, table, downloads, archives, keep, room)
+    room = hub.total_missing(downloads) + content + _SPARE_BYTES
+    return Plan(release, remote, folder, parts, table, downloads, archives, keep, room)
 
 
 def _part_plan(
-    hub: Repository, part: ReleasePart, files: Sequence[RemoteFile], folder: Folder
-) -> tuple[list[Download], list[Archive]]:
+    remote: hub.Repository, part: ReleasePart, files: Sequence[hub.RemoteFile], folder: hub.Folder
+) -> tuple[list[hub.Download], list[Archive]]:
     """Files of a part to download, and archives to unpack."""
     if not files:
-        raise FetchError(
-            f"{hub.name} has no {part.files[0]} at revision {hub.revision}; its "
+        raise hub.FetchError(
+            f"{remote.name} has no {part.files[0]} at revision {remote.revision}; its "
             "layout has changed: choose another --revision, or fetch it with `hf download`"
         )
     archives, unneeded = [], set[str]()
@@ -246,14 +236,8 @@ def _release(benchmark: str, repository: str | None) -> Release:
     """The release of a benchmark in a repository."""
     releases = benchmark_class(benchmark).releases
     if not releases:
-        having = [name for name in BENCHMARKS if benchmark_class(name).releases]
-        raise InputError(
-            f"benchmark {benchmark!r} has no release on the hub that is known here; "
-            f"these are: {', '.join(having)}"
-        )
+        raise InputError(f"benchmark {benchmark!r} has no release on the hub that is known here")
     known = {release.repository: release for release in releases}
-    if repository is not None and repository not in known:
-        raise InputError(
-            f"--repository {repository!r} is none of {benchmark}'s: {', '.join(known)}"
-        )
+    if repository is not None:
+        check_name("--repository", repository, known)
     return known[repository] if repository else releases[0]

@@ -5,17 +5,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import io
 import json
 import shlex
 import shutil
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -86,7 +84,7 @@ class Repository:
 
     def __init__(self, name: str, kind: Kind, revision: str) -> None:
         self.name, self.kind, self.revision = name, kind, revision
-        with self._errors():
+        with self.errors():
             info: Any = HfApi().repo_info(name, repo_type=kind, revision=revision)
         licence = info.card_data.get("license") if info.card_data else None
         self.licence = ", ".join(licence) if isinstance(licence, list) else str(licence or "")
@@ -94,7 +92,7 @@ class Repository:
 
     def files(self) -> list[RemoteFile]:
         """All files of the commit."""
-        with self._errors():
+        with self.errors():
             listed = HfApi().list_repo_tree(
                 self.name, repo_type=self.kind, revision=self.sha, recursive=True
             )
@@ -110,25 +108,24 @@ class Repository:
         Raises:
             FetchError: If this account has no access.
         """
-        with self._errors():
+        with self.errors():
             get_hf_file_metadata(self._url(path))
 
-    def fetch(self, file: RemoteFile, partial: Path, target: Path, stop: threading.Event) -> None:
+    def fetch(self, file: RemoteFile, partial: Path, target: Path) -> None:
         """Download or resume a file, check it, and move it to its target path.
 
         Args:
             file: The remote file.
             partial: Local file for the incomplete download; kept if the download is interrupted.
             target: Local path of the complete file.
-            stop: Event that aborts the download.
 
         Raises:
             FetchError: If the hub does not give it, the bytes are wrong, or the disk is full.
         """
         partial.parent.mkdir(parents=True, exist_ok=True)
-        with self._errors(partial):
+        with self.errors(partial):
             try:
-                self._receive(file, partial, stop)
+                self._receive(file, partial)
                 is_right = file.matches(partial)
                 if is_right:
                     move(partial, target)
@@ -143,19 +140,18 @@ class Repository:
         if not is_right:
             partial.unlink()
             raise FetchError(
-                f"{self.name}: {file.path} does not have the checksum that the hub states "
-                f"({file.digest[:12]}); a proxy may change it, or it has just been replaced: "
+                f"{self.name}: {file.path} does not have the checksum that the hub states; "
                 "give the same command again"
             )
 
-    def _receive(self, file: RemoteFile, partial: Path, stop: threading.Event) -> None:
+    def _receive(self, file: RemoteFile, partial: Path) -> None:
         """Append what is missing; the client gives up at server errors and reset connections."""
         for wait in (*_WAITS_S, None):
             if size_of(partial) > file.size:
                 partial.unlink()
             start = max(0, size_of(partial))
             try:
-                with _PartialFile(partial, stop) as output:
+                with partial.open("ab") as output:
                     http_get(
                         self._url(file.path),
                         output,
@@ -169,14 +165,15 @@ class Repository:
                 return
             except TransportError as error:
                 status = getattr(getattr(error, "response", None), "status_code", 500)
-                if status < 500 or wait is None or stop.wait(wait):
+                if status < 500 or wait is None:
                     raise
+                time.sleep(wait)
 
     def _url(self, path: str) -> str:
         return str(hf_hub_url(self.name, path, repo_type=self.kind, revision=self.sha))
 
     @contextmanager
-    def _errors(self, partial: Path | None = None) -> Iterator[None]:
+    def errors(self, partial: Path | None = None) -> Iterator[None]:
         """Convert errors of the hub into `FetchError` with a one-line message."""
         try:
             yield
@@ -192,19 +189,6 @@ class Repository:
                 f"{self.name}: the hub at {constants.ENDPOINT} gives an answer that cannot be "
                 "read; check HF_ENDPOINT"
             ) from None
-
-
-class _PartialFile(io.BufferedWriter):
-    """A file for appending that refuses bytes after `stop` was set."""
-
-    def __init__(self, path: Path, stop: threading.Event) -> None:
-        super().__init__(io.FileIO(path, "ab"))
-        self._stop = stop
-
-    def write(self, data: Any) -> int:
-        if self._stop.is_set():
-            raise FetchError("stopped, because another file failed")
-        return super().write(data)
 
 
 def move(source: Path, target: Path) -> None:
@@ -306,89 +290,91 @@ class Options(TypedDict, total=False):
     quiet: bool
 
 
-def fetch_files(
+def show(console: Console, text: str) -> None:
+    """Print a line unchanged."""
+    console.print(redacted(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def confirmed(
     repository: Repository,
-    downloads: Sequence[Download],
+    paths: Sequence[str],
+    size: int,
+    room: int,
     root: Path,
     console: Console,
-    statement: Iterable[str],
-    *,
-    room: int,
-    is_done: bool,
-    on_start: Callable[[], object] = lambda: None,
-    on_file: Callable[[Download], object] = lambda download: None,
     **options: Unpack[Options],
 ) -> bool:
-    """Print the plan, check access and free space, ask, then fetch; the first error ends all.
+    """Check access and free space and ask whether to fetch files; enables progress bars then.
 
     Args:
         repository: Where the files are.
-        downloads: In the order in which they are started.
-        root: Folder that receives them, and is used by one download at a time.
-        console: Where the question is asked, and bars are drawn if it is a terminal.
-        statement: Lines that describe the plan.
+        paths: What is to be fetched.
+        size: Its bytes.
         room: Bytes that the disk must have free.
-        is_done: Whether nothing is left to do.
-        on_start: Called in this thread before the first file.
-        on_file: Called in this thread with every file that is in its place.
-        options: As in `Options`.
-
-    Returns:
-        Whether all is there: `False` for a dry run, or if the answer is no.
+        root: Folder that receives them.
+        console: Where the question is asked, and bars are drawn if it is a terminal.
+        options: As in `Options`; the answer of a dry run is no.
 
     Raises:
-        FetchError: The first error.
+        FetchError: If there is no access, room or terminal.
     """
-    show = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    for line in statement:
-        show(redacted(line))
-    if is_done:
-        if not options.get("dry_run"):
-            show("all of it is here")
-        return not options.get("dry_run")
-    missing = human_bytes(total_missing(downloads))
-    if downloads:
-        repository.raise_if_closed(downloads[-1].file.path)
+    if paths:
+        repository.raise_if_closed(paths[-1])
     if free_bytes(root) < room:
         raise FetchError(
             f"{root} has {human_bytes(free_bytes(root))} free, but this takes {human_bytes(room)} "
-            f"({missing} to fetch, and room to unpack); make room or choose another disk (--root, "
-            "--dir, HF_HOME)"
+            f"({human_bytes(size)} to fetch, and room to unpack); make room or choose another disk "
+            "(--root, --dir, HF_HOME)"
         )
     if options.get("dry_run"):
         return False
     if not options.get("yes"):
         if not (sys.stdin.isatty() and console.is_terminal):
             raise FetchError("nothing was fetched: there is no terminal to ask on; add --yes")
-        if not typer.confirm(f"Fetch {missing}?", default=False):
-            show("nothing was fetched")
+        if not typer.confirm(f"Fetch {human_bytes(size)}?", default=False):
+            show(console, "nothing was fetched")
             return False
     leaves_behind(
         "downloaded files are kept, continue with: " + shlex.join(["tango", *sys.argv[1:]])
     )
+    if console.is_terminal and not options.get("quiet"):
+        enable_progress_bars()
+    return True
+
+
+def fetch_all(
+    repository: Repository,
+    downloads: Sequence[Download],
+    root: Path,
+    jobs: int,
+    on_file: Callable[[Download | None], object],
+) -> None:
+    """Fetch files in parallel; the first error ends all.
+
+    Args:
+        repository: Where the files are.
+        downloads: In the order in which they are started.
+        root: Folder that receives them, and is used by one download at a time.
+        jobs: Number of parallel downloads.
+        on_file: Called in this thread with `None` first, then with every complete file.
+
+    Raises:
+        FetchError: The first error.
+    """
     with _reserved(root):
-        if console.is_terminal and not options.get("quiet"):
-            enable_progress_bars()
-        on_start()
-        stop = threading.Event()
-        pool = ThreadPoolExecutor(options.get("jobs", 4))
+        on_file(None)
+        pool = ThreadPoolExecutor(jobs)
         try:
             futures = {
-                pool.submit(repository.fetch, each.file, each.partial, each.target, stop): each
+                pool.submit(repository.fetch, each.file, each.partial, each.target): each
                 for each in downloads
             }
             for future in as_completed(futures):
                 future.result()
                 on_file(futures[future])
-        except BaseException as error:
-            stop.set()
-            # On a signal, do not wait for open connections.
-            pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
-            raise
-        pool.shutdown()
-        disable_progress_bars()
-    show(f"fetched {missing}, every file has the hub's checksum")
-    return True
+        finally:  # after an error or a signal, do not wait for open connections
+            pool.shutdown(wait=False, cancel_futures=True)
+    disable_progress_bars()
 
 
 @contextmanager

@@ -5,38 +5,20 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Unpack
+from typing import Any, Unpack
 
-from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
-from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub import constants, snapshot_download
 from huggingface_hub.utils import disable_progress_bars
 from rich.console import Console
 
 from jobs import exit_codes
-from jobs.fetch.hub import (
-    Download,
-    FetchError,
-    Folder,
-    Options,
-    RemoteFile,
-    Repository,
-    fetch_files,
-    free_bytes,
-    total_missing,
-)
+from jobs.fetch import hub
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
 from tango_core.errors import InputError
 from tango_core.hub_errors import page_of
 from tango_core.models import MODELS, model_entry
-from tango_core.models.checkpoints.directory import (
-    HUB_ID,
-    SMALL_FILES,
-    ArchitectureError,
-    Checkpoint,
-    is_here,
-    raise_if_damaged,
-)
+from tango_core.models.checkpoints import directory
 from tango_core.models.family import Half
 
 
@@ -47,7 +29,7 @@ def model_get(
     folder: Path | None = None,
     half: Half | None = None,
     revision: str = "main",
-    **options: Unpack[Options],
+    **options: Unpack[hub.Options],
 ) -> int:
     """Fetch a checkpoint; afterwards a recipe finds it without a network.
 
@@ -71,107 +53,99 @@ def model_get(
     leaves_behind("nothing was fetched")
     disable_progress_bars()
     source = _source_of(name)
-    show = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    if constants.HF_HUB_OFFLINE and not (folder or half) and is_here(source, revision):
-        show(f"{source}: all of it is in the hub's cache")
+    if constants.HF_HUB_OFFLINE and not (folder or half) and directory.is_here(source, revision):
+        hub.show(console, f"{source}: all of it is in the hub's cache")
         return exit_codes.OK
-    hub = Repository(source, "model", revision)
-    files = _files_of(hub, name, half)
-    cache = Path(constants.HF_HUB_CACHE).expanduser() / repo_folder_name(
-        repo_id=source, repo_type="model"
-    )
+    remote = hub.Repository(source, "model", revision)
+    files = _files_of(remote, name, half)
+    cache = Path(constants.HF_HUB_CACHE).expanduser()
     root = folder.expanduser().absolute() if folder else cache
-    place = Folder(root) if folder else None
-    found = [place.download(file) if place else _into_cache(hub, cache, file) for file in files]
-    # In the cache, equal files have their bytes in one place.
-    downloads = list({each.target: each for each in found if each is not None}.values())
-    to = root if place else cache / "snapshots" / hub.sha
-    missing, what = total_missing(downloads), f"the {half} half" if half else "the checkpoint"
-    statement = (
-        f"{hub.name}: revision {hub.revision} ({hub.sha[:12]}), to {to}",
-        f"{what}: {len(files)} files, {human_bytes(sum(file.size for file in files))}; to fetch: "
-        f"{len(downloads)} files, {human_bytes(missing)}",
-        f"licence: {hub.licence or 'not stated'}; {page_of(hub.name)}",
-        f"access: {'for who asks for it' if hub.gated else 'not gated'}",
-        f"disk: {human_bytes(free_bytes(to))} are free",
+    fetch = partial(
+        snapshot_download,
+        source,
+        revision=revision,
+        allow_patterns=[file.path for file in files],
+        local_dir=root if folder else None,
+        max_workers=options.get("jobs", 4),
     )
-    if not fetch_files(
-        hub,
-        downloads,
-        root,
-        console,
-        statement,
-        room=missing,
-        is_done=not downloads,
-        on_file=lambda each: place.add(each.file, each.target) if place else None,
-        **options,
+    with remote.errors():
+        planned: Any = fetch(dry_run=True)
+    missing = [each for each in planned if each.will_download]
+    size = sum(each.file_size for each in missing)
+    what = f"the {half} half" if half else "the checkpoint"
+    for line in (
+        f"{remote.name}: revision {remote.revision} ({remote.sha[:12]}), to {root}",
+        f"{what}: {len(files)} files, {human_bytes(sum(file.size for file in files))}; to fetch: "
+        f"{len(missing)} files, {human_bytes(size)}",
+        f"licence: {remote.licence or 'not stated'}; {page_of(remote.name)}",
+        f"access: {'for who asks for it' if remote.gated else 'not gated'}",
+        f"disk: {human_bytes(hub.free_bytes(root))} are free",
     ):
+        hub.show(console, line)
+    if missing:
+        names = [each.filename for each in missing]
+        if not hub.confirmed(remote, names, size, size, root, console, **options):
+            return exit_codes.OK
+    elif options.get("dry_run"):
         return exit_codes.OK
-    if place is None:  # the client links the snapshot to the bytes, and notes the revision
-        snapshot_download(source, revision=revision, allow_patterns=[file.path for file in files])
+    else:
+        hub.show(console, "all of it is here")
+    with remote.errors():
+        snapshot: Any = fetch()  # also links the snapshot to equal files of other commits
+    disable_progress_bars()
     if half is None:
-        raise_if_damaged(str(to))
-    show(f"model.path: {to if place else source}")
+        directory.raise_if_damaged(str(snapshot))
+    hub.show(console, f"model.path: {root if folder else source}")
     return exit_codes.OK
 
 
 def _source_of(name: str) -> str:
     """The hub id of a model's name; an id is returned as it is."""
-    if HUB_ID.fullmatch(name):
+    if directory.HUB_ID.fullmatch(name):
         return name
     entry = model_entry(name)
     if entry.embedded:
         raise InputError(f"model {name} comes with this package; there is nothing to fetch")
-    if entry.path is None or not HUB_ID.fullmatch(entry.path):
+    if entry.path is None or not directory.HUB_ID.fullmatch(entry.path):
         raise InputError(f"model {name} has no checkpoint of its own; give the id of one")
     return entry.path
 
 
-def _files_of(hub: Repository, name: str, half: Half | None) -> list[RemoteFile]:
+def _files_of(remote: hub.Repository, name: str, half: Half | None) -> list[hub.RemoteFile]:
     """Files of a checkpoint that a job opens, the small ones first.
 
     Raises:
         FetchError: If it holds no weights that are read here.
         ValueError: If it is a model of another kind, and a half was asked for.
     """
-    listed = {file.path: file for file in hub.files()}
+    listed = {file.path: file for file in remote.files()}
     with TemporaryDirectory(prefix="tango-model-") as folder:
         small = ["config.json", "model.safetensors.index.json"]
-        hub.raise_if_closed("config.json")
-        snapshot_download(hub.name, revision=hub.sha, allow_patterns=small, local_dir=folder)
-        checkpoint = Checkpoint(hub.name, Path(folder), hub.sha, "model")
+        remote.raise_if_closed("config.json")
+        snapshot_download(remote.name, revision=remote.sha, allow_patterns=small, local_dir=folder)
+        checkpoint = directory.Checkpoint(remote.name, Path(folder), remote.sha, "model")
         checkpoint.config()
         names = checkpoint.weight_files() if half is None else _half_files(checkpoint, name, half)
     absent = [one for one in names if one not in listed]
     if absent:
-        raise FetchError(
-            f"{hub.name} has no {absent[0]} at revision {hub.revision}; only safetensors are "
+        raise hub.FetchError(
+            f"{remote.name} has no {absent[0]} at revision {remote.revision}; only safetensors are "
             "read, choose another checkpoint or --revision"
         )
     # What loading it asks for; `*` stands for folders, too, as it does there.
-    ends = tuple(pattern.removeprefix("*") for pattern in SMALL_FILES)
+    ends = tuple(pattern.removeprefix("*") for pattern in directory.SMALL_FILES)
     wanted = {path: file for path, file in listed.items() if path.endswith(ends) or path in names}
     return sorted(wanted.values(), key=lambda file: (file.size, file.path))
 
 
-def _half_files(checkpoint: Checkpoint, name: str, half: Half) -> tuple[str, ...]:
+def _half_files(checkpoint: directory.Checkpoint, name: str, half: Half) -> tuple[str, ...]:
     """Weight files of one half, by the family that reads the checkpoint."""
-    if not HUB_ID.fullmatch(name):
+    if not directory.HUB_ID.fullmatch(name):
         return model_entry(name).load_family().half_files(checkpoint, half)
     reason = ""
     for entry in MODELS.values():
         try:
             return entry.load_family().half_files(checkpoint, half)
-        except ArchitectureError as error:
+        except directory.ArchitectureError as error:
             reason = str(error)
     raise InputError(f"--half {half}: {reason}")
-
-
-def _into_cache(hub: Repository, cache: Path, file: RemoteFile) -> Download | None:
-    """The download of a file's bytes; `None` if they are in the hub's cache, in any commit."""
-    blob = cache / "blobs" / file.digest
-    if blob.exists() or isinstance(
-        try_to_load_from_cache(hub.name, file.path, revision=hub.sha), str
-    ):
-        return None
-    return Download(file, blob.with_name(f"{file.digest}.incomplete"), blob)

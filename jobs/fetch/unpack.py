@@ -16,21 +16,14 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from jobs.fetch.hub import (
-    STATE,
-    FetchError,
-    RemoteFile,
-    append_line,
-    move,
-    path_below,
-    read_lines,
-    size_of,
-)
+from jobs.fetch import hub
 from jobs.units import human_bytes
 from tango_core.benchmarks.releases import archive_of
 
@@ -53,7 +46,7 @@ class Archive:
     """
 
     name: str
-    pieces: tuple[RemoteFile, ...]
+    pieces: tuple[hub.RemoteFile, ...]
     folder: str
 
     @property
@@ -68,13 +61,13 @@ class Archive:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def archives_among(files: Iterable[tuple[RemoteFile, str]]) -> tuple[Archive, ...]:
+def archives_among(files: Iterable[tuple[hub.RemoteFile, str]]) -> tuple[Archive, ...]:
     """Group files into archives; an archive may consist of several files.
 
     Args:
         files: Each with the folder that it is unpacked into.
     """
-    pieces: dict[tuple[str, str], list[RemoteFile]] = {}
+    pieces: dict[tuple[str, str], list[hub.RemoteFile]] = {}
     for file, folder in sorted(files, key=lambda pair: pair[0].path):
         name = archive_of(file.path)
         if name is not None:
@@ -99,17 +92,19 @@ class Unpacked:
 
     def __init__(self, root: Path, archive: Archive) -> None:
         self._root, self._archive = root, archive
-        self._path = root / STATE / "archives" / f"{archive.name.replace('/', '--')}.jsonl"
+        self._path = root / hub.STATE / "archives" / f"{archive.name.replace('/', '--')}.jsonl"
         self.members: dict[str, int] = {}
         self.next_byte, self.is_complete = 0, False
-        first, *lines = [*read_lines(self._path), None]
+        first, *lines = [*hub.read_lines(self._path), None]
         self._is_new = first != {"archive": archive.digest}
         for line in () if self._is_new else lines:
             if isinstance(line, list) and len(line) == 3:
                 self.members[str(line[0])], self.next_byte = int(line[1]), int(line[2])
             elif isinstance(line, dict):
                 self.is_complete = line.get("complete") == len(self.members)
-        here = {name: size for name, size in self.members.items() if size_of(root / name) == size}
+        here = {
+            name: size for name, size in self.members.items() if hub.size_of(root / name) == size
+        }
         if len(here) < len(self.members):  # a removed member is somewhere before `next_byte`
             self.members, self.next_byte, self.is_complete = here, 0, False
 
@@ -131,9 +126,9 @@ class Unpacked:
     def _append(self, line: object) -> None:
         if self._is_new:
             self._path.unlink(missing_ok=True)
-            append_line(self._path, {"archive": self._archive.digest})
+            hub.append_line(self._path, {"archive": self._archive.digest})
             self._is_new = False
-        append_line(self._path, line)
+        hub.append_line(self._path, line)
 
 
 def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
@@ -155,21 +150,25 @@ def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
     done = Unpacked(root, archive)
     try:
         if not done.is_complete:
-            _Unpacking(root, archive, paths, done, keep).run()
+            pieces = _Joined(
+                list(zip(paths, [piece.size for piece in archive.pieces], strict=True))
+            )
+            with io.BufferedReader(pieces, _CHUNK) as stream:  # a bare read ends with its piece
+                _unpack_members(root, archive, stream, done, [] if keep else paths)
             done.finish()
-    except FetchError:
+    except hub.FetchError:
         raise
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
-        raise FetchError(
+        raise hub.FetchError(
             f"{archive.name} is damaged or cut off: {' '.join(str(error).split())}; it is as the "
             "hub has it, so ask its authors"
         ) from None
-    except NotImplementedError as error:
-        raise FetchError(
+    except RuntimeError as error:  # encrypted, or of a kind that the library does not read
+        raise hub.FetchError(
             f"{archive.name} cannot be unpacked: {error}; unpack it with another program"
         ) from None
     except OSError as error:
-        raise FetchError(
+        raise hub.FetchError(
             f"cannot unpack {archive.name} to {root}: {error.strerror or error}; what is unpacked "
             "is kept, make room and give the same command again"
         ) from None
@@ -179,109 +178,99 @@ def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
     return len(done.members)
 
 
-@dataclass
-class _Unpacking:
-    """One archive while it is unpacked; see `unpack` for the attributes."""
+@dataclass(frozen=True)
+class _Member:
+    """A member of an archive that is no folder.
 
-    root: Path
-    archive: Archive
-    paths: Sequence[Path]
-    done: Unpacked
-    keep: bool
+    Attributes:
+        name: As the archive has it.
+        size: Bytes as the archive states them.
+        is_file: Whether it is a file, and no link or device.
+        open: Opens it for reading.
+        next_byte: Where the next member of a tar begins; 0 where that is not known.
+    """
 
-    def run(self) -> None:
-        sizes = [piece.size for piece in self.archive.pieces]
-        pieces = _Joined(list(zip(self.paths, sizes, strict=True)))
-        with io.BufferedReader(pieces, _CHUNK) as stream:  # a bare read ends with its piece
-            if self.archive.name.endswith(".zip"):
-                self._zip(stream)
-            elif self.archive.name.endswith(".tar"):
-                self._tar(stream)
-            else:
-                with tarfile.open(fileobj=stream, mode="r:gz") as opened:
-                    self._members(opened, seekable=False)
+    name: str
+    size: int
+    is_file: bool
+    open: Callable[[], Any]
+    next_byte: int = 0
 
-    def _zip(self, stream: IO[bytes]) -> None:
-        with zipfile.ZipFile(stream) as opened:
-            infos = [info for info in opened.infolist() if not info.is_dir()]
-            self._raise_if_bomb(sum(info.file_size for info in infos), len(infos))
-            for info in infos:
-                if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-                    raise self._refused(info.filename)
-                if info.flag_bits & 1:
-                    raise FetchError(
-                        f"{self.archive.name} is encrypted; unpack it by hand with its password"
-                    )
-                self._write(info.filename, info.file_size, lambda info=info: opened.open(info))
 
-    def _tar(self, stream: IO[bytes]) -> None:
-        stream.seek(self.done.next_byte)
-        with tarfile.open(fileobj=stream, mode="r:") as opened:
-            self._members(opened, seekable=True)
+def _zip_members(stream: IO[bytes]) -> Iterator[_Member]:
+    with zipfile.ZipFile(stream) as opened:
+        for info in opened.infolist():
+            if not info.is_dir():
+                is_file = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
+                yield _Member(info.filename, info.file_size, is_file, partial(opened.open, info))
+
+
+def _tar_members(stream: IO[bytes], start: int, *, compressed: bool) -> Iterator[_Member]:
+    stream.seek(start)
+    with tarfile.open(fileobj=stream, mode="r:gz" if compressed else "r:") as opened:
+        while (member := opened.next()) is not None:
+            next_byte = 0 if compressed else opened.offset
+            if not member.isdir():
+                read = partial(opened.extractfile, member)
+                yield _Member(member.name, member.size, member.isreg(), read, next_byte)
+            opened.members = []  # type: ignore[attr-defined]  # a million members are a gigabyte
+        if not compressed:
             stream.seek(opened.offset)  # the library takes anything that is no header for the end
             if any(stream.read(512)):
                 raise tarfile.ReadError("no member begins where one should")
 
-    def _members(self, opened: tarfile.TarFile, *, seekable: bool) -> None:
-        """Unpack the members that are not unpacked yet."""
-        total = count = 0
-        while (member := opened.next()) is not None:
-            total, count = total + member.size, count + 1
-            self._raise_if_bomb(total, count)
-            if not member.isdir():
-                if not member.isreg():
-                    raise self._refused(member.name)
-                self._write(
-                    member.name,
-                    member.size,
-                    lambda member=member: opened.extractfile(member),
-                    opened.offset if seekable else 0,
-                )
-            if seekable and not self.keep:
-                self._remove_read_pieces()
-            opened.members = []  # type: ignore[attr-defined]  # a million members are a gigabyte
 
-    def _write(self, name: str, size: int, open_member: Any, next_byte: int = 0) -> None:
-        """Write a member to a temporary file, and rename it."""
-        if _LITTER.intersection(PurePosixPath(name).parts):
-            return
-        folder = self.root.joinpath(*self.archive.folder.split("/"))
-        target = path_below(folder, name, self.archive.name)
-        if self.done.has(target, size):
-            return
-        beside = self.root / STATE / "parts" / f"{os.getpid()}.member"
-        beside.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open_member() as source, beside.open("wb") as output:
-                shutil.copyfileobj(source, output, _CHUNK)
-            if size_of(beside) != size:
-                raise tarfile.ReadError(f"{name} has {size_of(beside)} of {size} bytes")
-            move(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
-        self.done.add(target, size, next_byte)
+def _unpack_members(
+    root: Path, archive: Archive, stream: IO[bytes], done: Unpacked, removable: Sequence[Path]
+) -> None:
+    """Unpack the members that are not unpacked yet.
 
-    def _remove_read_pieces(self) -> None:
-        """Remove the pieces that nothing needs any more: the library reads one byte back."""
-        end = 0
-        for path, piece in zip(self.paths, self.archive.pieces, strict=True):
-            end += piece.size
-            if end < self.done.next_byte:
+    Args:
+        root: Of the release.
+        archive: What to unpack.
+        stream: Its bytes.
+        done: What is unpacked; members are added.
+        removable: Pieces to remove as soon as nothing needs them.
+    """
+    is_zip, is_tar = archive.name.endswith(".zip"), archive.name.endswith(".tar")
+    members = (
+        _zip_members(stream)
+        if is_zip
+        else _tar_members(stream, done.next_byte, compressed=not is_tar)
+    )
+    folder, total = root.joinpath(*archive.folder.split("/")), 0
+    ends = list(accumulate(piece.size for piece in archive.pieces))
+    for count, member in enumerate(members, 1):
+        total += member.size
+        if total > _ALWAYS_ALLOWED + _LARGEST_RATIO * archive.size or count > _MOST_MEMBERS:
+            raise hub.FetchError(
+                f"{archive.name} of {human_bytes(archive.size)} would unpack to more than "
+                f"{human_bytes(total)}; that is no archive of videos, so it is not unpacked"
+            )
+        if not member.is_file:
+            raise hub.FetchError(f"{archive.name} holds {member.name!r}, a link or a device")
+        if _LITTER.intersection(PurePosixPath(member.name).parts):
+            continue
+        target = hub.path_below(folder, member.name, archive.name)
+        if not done.has(target, member.size):
+            _write(member, target, root / hub.STATE / "parts" / f"{os.getpid()}.member")
+            done.add(target, member.size, member.next_byte)
+        for path, end in zip(removable, ends, strict=False):
+            if end < done.next_byte:  # the library reads one byte back
                 path.unlink(missing_ok=True)
 
-    def _raise_if_bomb(self, total: int, count: int) -> None:
-        if total > _ALWAYS_ALLOWED + _LARGEST_RATIO * self.archive.size or count > _MOST_MEMBERS:
-            raise FetchError(
-                f"{self.archive.name} of {human_bytes(self.archive.size)} would unpack to "
-                f"{count:,} files of {human_bytes(total)}; that is no archive of videos, so it is "
-                "not unpacked"
-            )
 
-    def _refused(self, name: str) -> FetchError:
-        return FetchError(
-            f"{self.archive.name} holds {name!r}, a link or a device; only files and folders are "
-            "unpacked, ask its authors"
-        )
+def _write(member: _Member, target: Path, beside: Path) -> None:
+    """Write a member to a temporary file, and rename it."""
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with member.open() as source, beside.open("wb") as output:
+            shutil.copyfileobj(source, output, _CHUNK)
+        if hub.size_of(beside) != member.size:
+            raise tarfile.ReadError(f"{member.name} is not {member.size} bytes long")
+        hub.move(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 class _Joined(io.RawIOBase):
@@ -293,7 +282,6 @@ class _Joined(io.RawIOBase):
 
     def __init__(self, files: Sequence[tuple[Path, int]]) -> None:
         self._files, self._at = files, 0
-        self._open: tuple[Path, io.BufferedReader] | None = None
 
     def readable(self) -> bool:
         return True
@@ -302,10 +290,8 @@ class _Joined(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        size = sum(size for _, size in self._files)
-        self._at = max(
-            0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: size}[whence]
-        )
+        starts = {io.SEEK_CUR: self._at, io.SEEK_END: sum(size for _, size in self._files)}
+        self._at = max(0, offset + starts.get(whence, 0))
         return self._at
 
     def readinto(self, buffer: Any) -> int:
@@ -313,21 +299,10 @@ class _Joined(io.RawIOBase):
         start = 0
         for path, size in self._files:
             if self._at < start + size:
-                if self._open is None or self._open[0] != path:
-                    self._close_open()
-                    self._open = (path, path.open("rb"))
-                self._open[1].seek(self._at - start)
-                count = self._open[1].readinto(memoryview(buffer)[: start + size - self._at])
+                with path.open("rb") as piece:
+                    piece.seek(self._at - start)
+                    count = piece.readinto(memoryview(buffer)[: start + size - self._at])
                 self._at += count
                 return count
             start += size
         return 0
-
-    def close(self) -> None:
-        self._close_open()
-        super().close()
-
-    def _close_open(self) -> None:
-        if self._open is not None:
-            self._open[1].close()
-            self._open = None

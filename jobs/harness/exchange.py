@@ -13,28 +13,20 @@ from typing import Any, Literal
 import pandas as pd
 import pyarrow as pa
 
-from jobs.config.methods import cell_name
-from jobs.config.overrides import read_recipe
-from jobs.config.recipe import Job, parse_job
-from jobs.config.sections import BenchmarkSection
-from jobs.harness.predictions import (
-    read_lmms_eval,
-    read_vlmevalkit,
-    table_of,
-    write_lmms_eval,
-    write_vlmevalkit,
-)
+from jobs.config import methods, overrides, recipe, sections
+from jobs.harness import predictions
 from jobs.report.compare import write_report
 from jobs.results.answer_columns import AnswerColumns
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.summary import failed_rows, parts_of
+from jobs.run.build import open_benchmark
 from jobs.run.outcome import FAILURE
 from jobs.run.run_dirs import make_run_dir
 from pipeline.rows import ANSWER
 from pipeline.storage import Storage
 from pipeline.storage.seal import write_sealed
-from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
+from tango_core.benchmarks import benchmark_class
 from tango_core.benchmarks.annotated import AnnotatedBenchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.benchmarks.protocols.subtitles import SHOWN
@@ -64,7 +56,7 @@ class ImportSettings:
         partial: Leave out questions that the files do not contain; otherwise they count as failed.
     """
 
-    benchmark: BenchmarkSection
+    benchmark: sections.BenchmarkSection
     model: str | None = None
     method: str | None = None
     retention: float | None = None
@@ -105,16 +97,15 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
             model = _slug(f"{facts.model}-{cell.name}")
             with in_one_line(section.name, type(benchmark)):
                 if harness == "vlmevalkit":
-                    paths.append(folder / model / f"{model}_{table_of(benchmark).dataset}.tsv")
-                    write_vlmevalkit(rows, benchmark, paths[-1], partial=partial)
+                    paths.append(folder / model / f"{model}_{_dataset(benchmark)}.tsv")
+                    predictions.write_vlmevalkit(rows, benchmark, paths[-1], partial=partial)
                 else:
-                    paths += write_lmms_eval(rows, benchmark, folder / model, date, partial=partial)
+                    paths += predictions.write_lmms_eval(
+                        rows, benchmark, folder / model, date, partial=partial
+                    )
     if not paths:
         names = ", ".join(section.name for section in job.all_benchmarks)
-        raise InputError(
-            f"{run_dir}: {names} is not in {_TITLES[harness]}; benchmarks that can be exported "
-            f"are {_benchmarks_in(harness)}"
-        )
+        raise InputError(f"{run_dir}: {names} is not in {_TITLES[harness]}")
     return paths
 
 
@@ -173,10 +164,7 @@ def read_files(
     """
     benchmark = _opened(about.benchmark, harness)
     if benchmark is None:
-        raise InputError(
-            f"benchmark {about.benchmark.name!r} is not in {_TITLES[harness]}; "
-            f"choose one of: {_benchmarks_in(harness)}"
-        )
+        raise InputError(f"benchmark {about.benchmark.name!r} is not in {_TITLES[harness]}")
     for path in paths:
         if not path.is_file():
             raise MissingFileError(f"{path}: no such file; name the files {_TITLES[harness]} wrote")
@@ -188,15 +176,15 @@ def read_files(
     with in_one_line(benchmark.name, type(benchmark)):
         if harness == "lmms_eval":
             about_run = _results_beside(paths[0])
-            rows = read_lmms_eval(paths, benchmark, partial=about.partial)
+            rows = predictions.read_lmms_eval(paths, benchmark, partial=about.partial)
             given_name = paths[0].absolute().parent.name
         else:
-            rows = read_vlmevalkit(paths[0], benchmark, partial=about.partial)
-            given_name = paths[0].stem.removesuffix(f"_{table_of(benchmark).dataset}")
+            rows = predictions.read_vlmevalkit(paths[0], benchmark, partial=about.partial)
+            given_name = paths[0].stem.removesuffix(f"_{_dataset(benchmark)}")
     method = about.method or given_name
     retention = {} if about.retention is None else {"retention": about.retention}
     cell = CellFacts(
-        name=cell_name({"name": method, **retention}),
+        name=methods.cell_name({"name": method, **retention}),
         benchmark=about.benchmark.name,
         method=method,
         retention=retention.get("retention", 1.0),
@@ -244,7 +232,7 @@ def _answers_by_cell(run_dir: Path) -> dict[tuple[str, str], pd.DataFrame]:
     return {(str(b), str(c)): own for (b, c), own in frame.groupby(["benchmark", "cell"])}
 
 
-def _job_of(run_dir: Path) -> Job:
+def _job_of(run_dir: Path) -> recipe.Job:
     """The resolved recipe of a run."""
     path = run_dir / JOB_FILE
     if not path.is_file():
@@ -252,32 +240,21 @@ def _job_of(run_dir: Path) -> Job:
             f"{run_dir} holds no {JOB_FILE}; only runs of `tango evaluate` and `tango sweep` "
             "can be exported"
         )
-    return parse_job(read_recipe(path), str(path))
+    return recipe.parse_job(overrides.read_recipe(path), str(path))
 
 
-def _is_in(name: str, harness: Harness) -> bool:
-    """Whether a harness has a benchmark."""
-    facts = "vlmevalkit_table" if harness == "vlmevalkit" else "lmms_eval_samples"
-    return getattr(benchmark_class(name), facts, None) is not None
+def _dataset(benchmark: AnnotatedBenchmark) -> str:
+    """VLMEvalKit's name of a benchmark that it has."""
+    assert benchmark.vlmevalkit_table is not None
+    return benchmark.vlmevalkit_table.of(benchmark.records()).dataset
 
 
-def _benchmarks_in(harness: Harness) -> str:
-    """Names of our benchmarks that a harness has."""
-    return ", ".join(name for name in BENCHMARKS if _is_in(name, harness))
-
-
-def _opened(section: BenchmarkSection, harness: Harness) -> AnnotatedBenchmark | None:
+def _opened(section: sections.BenchmarkSection, harness: Harness) -> AnnotatedBenchmark | None:
     """The benchmark's annotations; `None` if the harness does not have it."""
-    if not _is_in(section.name, harness):
+    facts = "vlmevalkit_table" if harness == "vlmevalkit" else "lmms_eval_samples"
+    if getattr(benchmark_class(section.name), facts, None) is None:
         return None
-    benchmark = build_benchmark(
-        section.name,
-        root=section.root,
-        split=section.split,
-        seed=section.seed,
-        protocol=section.protocol,
-        subtitles=section.subtitles,
-    )
+    benchmark, _ = open_benchmark(section, sections.DecodeSection().video_cache)
     assert isinstance(benchmark, AnnotatedBenchmark)
     return benchmark
 

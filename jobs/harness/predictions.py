@@ -2,10 +2,10 @@
 
 VLMEvalKit: a prediction file is the data set's table with a column `prediction`. VLMEvalKit names
 it `<model>_<dataset>` and writes `.xlsx` unless PRED_FORMAT is `tsv` or `json`
-(`get_pred_file_format` in `vlmeval/smp/file.py`); we write the latter two, so that no spreadsheet
-package is needed. Put a file into its work directory under that name and `run.py --mode eval` rates
-it. Each benchmark states its columns (`VLMEvalKitTable`), as `prepare_dataset` of its module in
-`vlmeval/dataset` makes them. Lists are written as Python text, which it reads with `eval`.
+(`get_pred_file_format` in `vlmeval/smp/file.py`); we read all three and write `.tsv`, so that no
+spreadsheet package is needed. Put a file into its work directory under that name and `run.py --mode
+eval` rates it. Each benchmark states its columns (`VLMEvalKitTable`), as `prepare_dataset` of its
+module in `vlmeval/dataset` makes them. Lists are written as Python text.
 
 lmms-eval: logged samples (`--log_samples`) are files `<date>_samples_<task>.jsonl` with one object
 per question: `doc_id`, `target`, `filtered_resps` (the reply; `resps` only if a filter changed it),
@@ -26,7 +26,7 @@ import hashlib
 import json
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -37,17 +37,14 @@ import pyarrow as pa
 
 from pipeline.clips import ANSWER_QUESTIONS
 from pipeline.rows import ANSWER, AnswerRow, are_failed, to_table
-from pipeline.stages.answer_rows import prompt_digest
+from pipeline.stages.answer_rows import answer_row, failure, prompt_digest
 from tango_core.benchmarks.annotated import (
     AnnotatedBenchmark,
-    LmmsEvalSamples,
     Record,
-    VLMEvalKitTable,
     plain,
 )
 from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_failure
-from tango_core.benchmarks.scoring.judge import judge
-from tango_core.benchmarks.tables import is_missing, read_rows
+from tango_core.benchmarks.tables import is_missing, number_of, read_rows
 from tango_core.errors import InputError
 from tango_core.types import Prompt
 
@@ -175,6 +172,7 @@ def answer_rows(
     source: Path,
     *,
     partial: bool = False,
+    logged: Mapping[str, Logged] | None = None,
 ) -> pd.DataFrame:
     """Convert imported replies into rows of `answers/*.parquet`, one per question.
 
@@ -184,12 +182,19 @@ def answer_rows(
         cell: Name of the cell; also used as its method.
         source: The imported file, named in the `error` column.
         partial: Skip absent questions instead of counting them as failures.
+        logged: Question id -> what the file states of a reply; `None` for replies alone.
     """
-    rows = [
-        _answer_row(record, replies.get(record.question.id), benchmark, cell, source)
-        for record in benchmark.records()
-        if not partial or record.question.id in replies
-    ]
+    rows = []
+    for record in benchmark.records():
+        name = record.question.id
+        if not partial or name in replies:
+            row = _answer_row(record, replies.get(name), benchmark, cell, source)
+            if logged and name in logged:
+                digest = _prompt_digest(record, logged[name].prompt, benchmark)
+                score = logged[name].score
+                stated = row.harness_score if score is None else score
+                row = replace(row, harness_score=stated, prompt_digest=digest)
+            rows.append(row)
     frame: pd.DataFrame = to_table(rows, ANSWER).to_pandas()
     return frame
 
@@ -199,50 +204,34 @@ def _answer_row(
 ) -> AnswerRow:
     """Build one row; a reply is scored by our rules."""
     question, protocol = record.question, benchmark.protocol
+    score = protocol.harness_score
     failed = reply is None or is_failure(reply)
-    failed |= protocol.harness_score is not None and reply == protocol.failed_reply
+    failed |= score is not None and reply == protocol.failed_reply
     # The harness may count its own failure messages like replies.
     counted = protocol.failed_reply if reply in (None, NO_REPLY, NOT_LOADED) else str(reply)
-    text = "" if failed or reply is None else reply
-    read = judge(None if failed else text, question, protocol.read_choice)
-    score = protocol.harness_score
-    status = ANSWER_QUESTIONS.failure if failed else "ok" if read.readable else "unparsed"
-    return AnswerRow(
-        benchmark=benchmark.name,
-        video_id=record.video_id,
-        question_id=question.id,
-        cell=cell,
-        method=cell,
-        status=status,
-        error=f"no reply in {source}" if failed else None,
-        text=text,
-        choice=read.choice,
-        answer=question.answer,
-        correct=read.correct,
-        score=read.score,
-        answer_text=read.answer_text,
-        choice_text=read.choice_text,
-        reading_rule=read.rule,
-        harness_score=score(counted, question) if score else None,
-        groups=json.dumps(dict(question.groups), ensure_ascii=False),
+    facts = AnswerRow(benchmark=benchmark.name, video_id=record.video_id, cell=cell, method=cell)
+    answer = (
+        failure(ANSWER_QUESTIONS.failure) if failed else replace(failure("ok"), text=str(reply))
     )
+    error = f"no reply in {source}" if failed else None
+    row = answer_row(facts, question, answer, protocol, error)
+    return replace(row, harness_score=score(counted, question) if score else None)
 
 
-SUFFIXES = (".tsv", ".json")
+def _prompt_digest(record: Record, prompt: str | None, benchmark: AnnotatedBenchmark) -> str | None:
+    """Digest of a logged prompt, as runs record it; `None` if it is unknown.
+
+    A prompt that equals the one of our protocol has the digest of the latter, which also says what
+    stands before and after the clip. Subtitles in a prompt depend on the video.
+    """
+    if prompt is None or benchmark.subtitles:
+        return None
+    own = benchmark.protocols["lmms_eval"].render(record.question)
+    return prompt_digest(own if prompt == own.before + own.after else Prompt("", prompt))
+
 
 # Suffixes of video files; ids may contain full stops too.
 _VIDEO_SUFFIXES = (".mp4", ".webm", ".mkv", ".avi", ".mov", ".gif")
-
-
-def table_of(benchmark: AnnotatedBenchmark) -> VLMEvalKitTable:
-    """The benchmark's description of its VLMEvalKit data set.
-
-    Raises:
-        ValueError: If VLMEvalKit has no such data set.
-    """
-    if benchmark.vlmevalkit_table is None:
-        raise InputError(f"benchmark {benchmark.name!r} is not in VLMEvalKit")
-    return benchmark.vlmevalkit_table.of(benchmark.records())
 
 
 def write_vlmevalkit(
@@ -253,25 +242,22 @@ def write_vlmevalkit(
     Args:
         answers: Rows of `answers/*.parquet` of one cell.
         benchmark: Benchmark of the questions.
-        path: `.tsv` or `.json`; VLMEvalKit expects `<model>_<dataset>`.
+        path: `.tsv`; VLMEvalKit expects the name `<model>_<dataset>`.
         partial: Whether the run covers only a part of the questions.
 
     Raises:
-        ValueError: If the suffix is not supported, or the answers are not those of one cell.
+        ValueError: If the answers are not those of one cell.
     """
-    if path.suffix not in SUFFIXES:
-        raise InputError(f"{path}: VLMEvalKit files must end in {' or '.join(SUFFIXES)}")
+    assert benchmark.vlmevalkit_table is not None
+    records = benchmark.records()
+    columns = benchmark.vlmevalkit_table.of(records).columns
     replies = replies_of(answers, benchmark, NO_REPLY, partial=partial)
-    columns = table_of(benchmark).columns
     rows = [
         {**columns(record), "prediction": replies[record.question.id]}
-        for record in benchmark.records()
+        for record in records
         if record.question.id in replies
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".json":
-        path.write_text(json.dumps(rows, indent=4, ensure_ascii=False), encoding="utf-8")
-        return
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), delimiter="\t", quoting=csv.QUOTE_ALL)
         writer.writeheader()
@@ -296,7 +282,8 @@ def read_vlmevalkit(
             and openpyxl is not installed.
     """
     rows = _read_spreadsheet(path) if path.suffix == ".xlsx" else read_rows(path)
-    columns = table_of(benchmark).columns
+    assert benchmark.vlmevalkit_table is not None
+    columns = benchmark.vlmevalkit_table.of(benchmark.records()).columns
     logged = []
     for number, row in enumerate(rows, start=1):
         where = f"{path}, row {number}"
@@ -306,10 +293,9 @@ def read_vlmevalkit(
                 "this is no prediction file of VLMEvalKit"
             )
         try:
-            index = int(float(str(row["index"])))  # spreadsheets may have made a decimal of it
-        except (ValueError, OverflowError) as error:
-            written = str(row["index"])[:60]
-            raise InputError(f"{where}: index must be a whole number, got {written!r}") from error
+            index = int(number_of(row, "index"))  # spreadsheets may have made a decimal of it
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
         key = _content(row)
         asks = f"{where}: index {index}, which asks {key[0]!r} about {key[1]!r},"
         # VLMEvalKit writes failures as a sentence, so an empty field is an empty reply.
@@ -374,7 +360,8 @@ def write_lmms_eval(
     Raises:
         ValueError: If the answers are not those of one cell.
     """
-    facts, protocol = samples_of(benchmark), benchmark.protocols["lmms_eval"]
+    facts, protocol = benchmark.lmms_eval_samples, benchmark.protocols["lmms_eval"]
+    assert facts is not None
     failed = protocol.failed_reply if protocol.harness_score else NOT_LOADED
     replies = replies_of(answers, benchmark, failed, partial=partial)
     by_task: dict[str, list[dict[str, Any]]] = {}
@@ -424,9 +411,8 @@ def read_lmms_eval(
         ValueError: If a file is not of this benchmark, or a sample matches none or several of its
             questions.
     """
-    if not paths:
-        raise InputError("no samples files given; lmms-eval writes them with --log_samples")
-    facts = samples_of(benchmark)
+    facts = benchmark.lmms_eval_samples
+    assert facts is not None
     questions = []
     for record in benchmark.records():
         row = (facts.task_of(record, benchmark.subtitles), str(facts.doc_id(record)))
@@ -455,14 +441,7 @@ def read_lmms_eval(
     matched = match_replies(logged, questions, benchmark, by_row_alone=facts.by_doc_id)
     cell = paths[0].absolute().parent.name or "lmms_eval"
     replies = {name: one.reply for name, one in matched.items()}
-    rows = answer_rows(replies, benchmark, cell, paths[0], partial=partial)
-    return rows.assign(
-        harness_score=rows["question_id"]
-        .map({name: one.score for name, one in matched.items()})
-        .astype("float64")
-        .fillna(rows["harness_score"]),
-        prompt_digest=rows["question_id"].map(_prompt_digests(matched, benchmark)),
-    )
+    return answer_rows(replies, benchmark, cell, paths[0], partial=partial, logged=matched)
 
 
 # Fields of a metric that state what was read from the reply, and what is right.
@@ -486,35 +465,3 @@ def logged_score(sample: Mapping[str, Any]) -> float | None:
         if read and right is not None:  # nothing read: scored at random by some tasks
             return float(read.strip().lower() == right.strip().lower())
     return None
-
-
-def _prompt_digests(
-    matched: Mapping[str, Logged], benchmark: AnnotatedBenchmark
-) -> dict[str, str | None]:
-    """Question id -> digest of its logged prompt, as runs record it; `None` if it is unknown.
-
-    A prompt that equals the one of our protocol has the digest of the latter, which also says what
-    stands before and after the clip.
-    """
-    protocol = benchmark.protocols["lmms_eval"]
-    found: dict[str, str | None] = {}
-    for record in benchmark.records():
-        one = matched.get(record.question.id)
-        # Subtitles in a prompt depend on the video, which may be missing.
-        if one is None or one.prompt is None or benchmark.subtitles:
-            continue
-        own = protocol.render(record.question)
-        same = one.prompt == own.before + own.after
-        found[record.question.id] = prompt_digest(own if same else Prompt("", one.prompt))
-    return found
-
-
-def samples_of(benchmark: AnnotatedBenchmark) -> LmmsEvalSamples:
-    """The benchmark's description of its lmms-eval tasks.
-
-    Raises:
-        ValueError: If lmms-eval has no such task.
-    """
-    if benchmark.lmms_eval_samples is None:
-        raise InputError(f"benchmark {benchmark.name!r} is not in lmms-eval")
-    return benchmark.lmms_eval_samples

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from matplotlib.ticker import LogLocator, MaxNLocator
+
 from jobs.report.formatting import Html, escaped, shortened
 
 WIDTH = 340
@@ -29,7 +31,6 @@ _SHAPES = (
     "M-5 0l2.5-4.5h5l2.5 4.5-2.5 4.5h-5z",
     "M-5-5h10l-3.4 5 3.4 5h-10l3.4-5z",
 )
-DIAMOND = 3
 # Colours by name for pages and files: in light, and in dark. Those of series have a contrast of at
 # least 3 with the paper.
 COLOURS = {
@@ -59,8 +60,6 @@ STYLE = """
 .panel .mark { fill: currentColor; stroke: var(--paper); stroke-width: .8; }
 .panel .hollow { fill: var(--paper); stroke: currentColor; stroke-width: 1.4; }
 .panel .range { stroke: currentColor; stroke-width: 1.4; }
-.panel .few { stroke-dasharray: 1.5 2.5; }
-.panel .bar { fill: currentColor; }
 """ + "".join(f".s{at} {{ color: var(--s{at}); }}\n" for at in range(NUM_COLOURS))
 
 
@@ -97,15 +96,9 @@ class Axis:
         if self.labels is not None:
             return self.labels
         low, high = sorted((self.low, self.high))
-        if self.log and high > 4 * low:
-            powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-            values = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-        else:
-            rough = (high - low) / 5
-            size = 10 ** math.floor(math.log10(rough))
-            step = next(size * digit for digit in (1, 2, 5, 10) if size * digit >= rough)
-            first = math.ceil(low / step)
-            values = [step * (first + at) for at in range(8)]
+        wide = self.log and high > 4 * low
+        locator = LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(5, steps=[1, 2, 5, 10])
+        values = [float(value) for value in locator.tick_values(low, high)]
         return {v: f"{v:g}".replace("-", "\N{MINUS SIGN}") for v in values if low <= v <= high}
 
 
@@ -156,11 +149,11 @@ class Panel:
         self.text(4, 14, shortened(self.title, MOST_LETTERS), "start", "title")
 
     def across(self, value: float) -> float:
-        """Horizontal place of a value."""
+        """Horizontal position of a value."""
         return self.left + self.x.at(value) * (WIDTH - _RIGHT - self.left)
 
     def down(self, value: float) -> float:
-        """Vertical place of a value."""
+        """Vertical position of a value."""
         return _TOP + (1 - self.y.at(value)) * self.height
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> None:
@@ -181,26 +174,18 @@ class Panel:
         size = f'width="{right - left:.1f}" height="{bottom - top:.1f}"'
         self._parts.append(f'<rect class="{kind}" x="{left:.1f}" y="{top:.1f}" {size}/>')
 
-    def mark(
-        self, x: float, y: float, series: int, name: str, *, shape: int = -1, hollow: bool = False
-    ) -> None:
-        """Draw a point; a browser shows its name under the pointer.
+    def mark(self, x: float, y: float, symbol: str, name: str = "") -> None:
+        """Draw a symbol; a browser shows its name under the pointer.
 
         Args:
             x: Value.
             y: Value.
-            series: Number of its series, which gives colour and shape; -1 for the text's colour.
+            symbol: SVG around (0, 0), such as `symbol` gives.
             name: What it is.
-            shape: Index of a shape, if not that of the series.
-            hollow: Whether only its outline is drawn.
         """
+        title = f"<title>{escaped(name)}</title>" if name else ""
         place = f"translate({self.across(x):.1f} {self.down(y):.1f})"
-        self._parts.append(_marker(series, place, shape, hollow, name))
-
-    def ring(self, x: float, y: float) -> None:
-        """Draw a circle around a point."""
-        place = f'cx="{self.across(x):.1f}" cy="{self.down(y):.1f}"'
-        self._parts.append(f'<circle class="front" {place} r="8"/>')
+        self._parts.append(f'<g transform="{place}">{title}{symbol}</g>')
 
     def svg(self) -> Html:
         """The panel."""
@@ -223,43 +208,40 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
     return _panel(parts, 10 + _ROW * len(entries), "Legend")
 
 
+RING = '<circle class="front" r="8"/>'
+
+
 def symbol(series: int, *, shape: int = -1, hollow: bool = False) -> str:
-    """The marker of a series for a legend."""
-    return _marker(series, "", shape, hollow, "")
+    """The marker of a series.
+
+    Args:
+        series: Number of the series, which gives colour and shape; -1 for the text's colour.
+        shape: Index of a shape, if not that of the series.
+        hollow: Whether only its outline is drawn.
+    """
+    if shape < 0:
+        shape = (series + series // NUM_COLOURS) % len(_SHAPES)
+    kind = ("hollow" if hollow else "mark") + (f" s{series % NUM_COLOURS}" if series >= 0 else "")
+    return f'<path class="{kind}" d="{_SHAPES[shape]}"/>'
 
 
 def in_one_file(panels: Sequence[Html], columns: int = 2) -> str:
-    """All panels in one SVG file that brings its colours along."""
-    rows = [panels[at : at + columns] for at in range(0, len(panels), columns)]
+    """All panels in one SVG file that contains its colours."""
     parts, top = [], 0.0
-    for row in rows:
-        heights = [float(panel.partition('height="')[2].partition('"')[0]) for panel in row]
-        for column, panel in enumerate(row):
+    for row in range(0, len(panels), columns):
+        own = panels[row : row + columns]
+        for column, panel in enumerate(own):
             parts.append(panel.replace("<svg ", f'<svg x="{column * WIDTH}" y="{top:g}" ', 1))
-        top += max(heights)
+        top += max(float(panel.partition('height="')[2].partition('"')[0]) for panel in own)
     width = WIDTH * min(columns, len(panels))
     style = (
         f"svg {{ {variables(0)} }} "
         f"@media (prefers-color-scheme: dark) {{ svg {{ {variables(1)} }} }}{STYLE}"
     )
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top:g}" '
-            f'viewBox="0 0 {width} {top:g}"><style>{style}</style>',
-            '<rect width="100%" height="100%" fill="var(--paper)"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
-
-
-def _marker(series: int, place: str, shape: int, hollow: bool, name: str) -> str:
-    if shape < 0:
-        shape = (series + series // NUM_COLOURS) % len(_SHAPES)
-    kind = ("hollow" if hollow else "mark") + (f" s{series % NUM_COLOURS}" if series >= 0 else "")
-    moved = f' transform="{place}"' if place else ""
-    title = f"<title>{escaped(name)}</title>" if name else ""
-    return f'<path class="{kind}"{moved} d="{_SHAPES[shape]}">{title}</path>'
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top:g}"'
+    background = '<rect width="100%" height="100%" fill="var(--paper)"/>'
+    lines = [f'{start} viewBox="0 0 {width} {top:g}"><style>{style}</style>', background]
+    return "\n".join([*lines, *parts, "</svg>\n"])
 
 
 def _panel(parts: Sequence[str], height: float, name: str) -> Html:

@@ -12,7 +12,7 @@ import io
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from jobs.results.quantities import Comparison
 from tango_core.metrics import Estimate
@@ -85,11 +85,6 @@ def _one_line(text: str) -> str:
 DASH = "-"
 
 _NARROWEST = 6
-
-Row = Sequence[str]
-# The formats of `Table.render`.
-Format = Literal["text", "markdown", "csv", "latex", "html"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -182,7 +177,7 @@ class Table:
         text_columns: Number of leading text columns; the others are numbers, right-aligned.
     """
 
-    header: Row
+    header: Sequence[str]
     rows: Sequence[Sequence[Any]]
     text_columns: int = 1
 
@@ -191,11 +186,15 @@ class Table:
         """Build a table from mappings that have the same keys."""
         return cls(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
 
-    def render(self, form: Format) -> str:
-        """The table in one of `FORMATS`, without a trailing newline."""
-        if form == "text":
-            return "\n".join(self.plain(rule=True))
-        return str(getattr(self, form)()).removesuffix("\n")
+    def without(self, name: str) -> Table:
+        """The table without one of its columns."""
+        kept = [at for at, column in enumerate(self.header) if column != name]
+        header, *rows = ([row[at] for at in kept] for row in (self.header, *self.rows))
+        return Table(header, rows, self.text_columns)
+
+    def __html__(self) -> Html:
+        """The table, as templates ask for it."""
+        return self.html()
 
     def html(self) -> Html:
         """An HTML table; the first column names its rows, and `Html` values stay as they are."""
@@ -265,13 +264,11 @@ class Table:
             if widths[at] <= _NARROWEST:
                 break
             widths[at] -= 1
+        sides = [">" if name in right else "<" for name in self.header]
         lines = []
         for row in (self.header, *self.rows):
-            columns = zip(row, widths, self.header, strict=True)
-            texts = (
-                f"{shortened(text, width):{'>' if name in right else '<'}{width}}"
-                for text, width, name in columns
-            )
+            columns = zip(row, sides, widths, strict=True)
+            texts = (f"{shortened(text, width):{side}{width}}" for text, side, width in columns)
             lines.append("  ".join(texts).rstrip())
         if rule:
             lines.insert(1, "  ".join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * one for one in widths))

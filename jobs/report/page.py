@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
 from jobs.report import charts
 from jobs.report import formatting as fmt
-from jobs.report.notes import CONTROLS_CAPTION, control_sentences, controls_table
-from jobs.report.overview import overview
-from jobs.report.plots import draw_forests, draw_plots, save_plots
-from jobs.report.tables.breakdowns import Groups, all_scores, breakdowns
-from jobs.report.tables.cells import cells_table, labels, prune_time, tables_of_cells
-from jobs.results.cell_summary import CellSummary, RunSummary, headline_title
-from jobs.results.comparisons import Answers, ControlledRetention
+from jobs.report.plots import save_plots, score_plot
+from jobs.report.tables.breakdowns import all_scores, breakdowns, differences
+from jobs.report.tables.cells import (
+    CONTROLS_CAPTION,
+    cells_table,
+    control_sentences,
+    controls_table,
+    latency_table,
+    shared_parts,
+    tables_of_cells,
+)
+from jobs.results.cell_summary import CellSummary, RunSummary, headline_title, metric_title
+from jobs.results.comparisons import Answers, ControlledRetention, compare_answers
 from jobs.results.facts import JobFacts
-from jobs.results.quantities import FailureList, rule_notes
+from jobs.results.quantities import FailureList, are_ranked
 from jobs.units import human_age
-from jobs.viewer.links import list_link
-from tango_core.benchmarks import facts_of
-from tango_core.metrics import Estimate
+from tango_core.compressors import CONTROLS
+from tango_core.metrics import ACCURACY, Comparison
+from tango_core.metrics.comparison import LEVEL, holm_adjusted
 
 # Path of the viewer exported by `tango view RUN --export RUN/viewer`, relative to the run.
 VIEWER = "viewer/index.html"
+# Columns that only the table of all columns has.
+_LATER_COLUMNS = (
+    *("detectable", "asked %", "kept %", "with newlines %", "prefill ms"),
+    *("encoder TFLOPs", "prefill TFLOPs", "cache hits"),
+)
 
 
 def viewer_of(run_dir: Path) -> str:
@@ -34,257 +44,206 @@ def viewer_of(run_dir: Path) -> str:
     return VIEWER if (run_dir / VIEWER).is_file() else ""
 
 
-def failures_link(
-    viewer: str, cell: CellSummary, groups: Sequence[tuple[str, str]], *, has_full: bool
-) -> str:
-    """Link to the questions that a cell lost: correct with `full` and wrong in this cell.
+@dataclass(frozen=True)
+class Contents:
+    """What a page shows.
 
-    Args:
-        viewer: Result of `viewer_of`.
-        cell: Cell of the run that the viewer shows.
-        groups: (name, value) pairs that select questions.
-        has_full: Whether the run has the baseline `full`; otherwise, and for `full` itself, the
-            link selects all wrong answers.
-
-    Returns:
-        The link; "" without a viewer, or for groups of which a question may have several values,
-        because the viewer filters by the combined value.
-    """
-    several = facts_of(cell.benchmark).several_valued
-    if not viewer or any(name in several for name, _ in groups):
-        return ""
-    outcome = "lost" if has_full and not cell.is_baseline else "wrong"
-    return list_link(
-        benchmark=cell.benchmark, groups=groups, column=cell.name, outcome=outcome, base=viewer
-    )
-
-
-def render_html(
-    summary: RunSummary,
-    facts: JobFacts,
-    *,
-    jobs: Mapping[str, str],
-    notes: Sequence[str] = (),
-    clips: Sequence[str] = (),
-    plots_in: Path | None = None,
-    viewer: str = "",
-    answers: Answers | None = None,
-    controlled: Sequence[ControlledRetention] = (),
-) -> str:
-    """Render the page as HTML; all data is escaped.
-
-    Args:
-        summary: Summary of one run or of several.
+    Attributes:
+        summary: Summary of one run or of several, with all comparisons of the cells.
         facts: Recorded facts of the run.
-        jobs: Resolved jobs as YAML, by title.
+        files: Resolved jobs and facts of the runs as text, by name.
         notes: Sentences about problems.
         clips: Figures of clips as escaped HTML, from `gallery`.
-        plots_in: Receives the plots of the page as files; `None` writes none.
         viewer: Relative link to the exported viewer of the run; "" for no links.
         answers: Returns the answers of the cell at an index, to compare the two best methods.
         controlled: Comparisons with the best control.
     """
-    cells = summary.cells
-    plots, forests = draw_plots(cells), draw_forests(cells)
+
+    summary: RunSummary
+    facts: JobFacts
+    files: Mapping[str, str]
+    notes: Sequence[str] = ()
+    clips: Sequence[str] = ()
+    viewer: str = ""
+    answers: Answers | None = None
+    controlled: Sequence[ControlledRetention] = ()
+
+
+def render_html(page: Contents, plots_in: Path | None = None) -> str:
+    """Render the page as HTML; all data is escaped.
+
+    Args:
+        page: What it shows.
+        plots_in: Receives the plots of the page as files; `None` writes none.
+    """
+    cells = page.summary.cells
+    plots = [plot for plot in [score_plot(cells)] if plot is not None]
     if plots_in is not None:
-        save_plots([*plots, *forests], plots_in)
-    rules = rule_notes(cells)
-    problems = [note for note in notes if note not in rules]
-    has_full = any(cell.is_baseline for cell in cells)
-
-    def shown(cell: CellSummary, groups: Groups, one: Estimate | None) -> fmt.Html:
-        text = fmt.escaped(fmt.estimate_percent(one))
-        if one and (url := failures_link(viewer, cell, groups, has_full=has_full)):
-            text = fmt.Html(f'<a href="{fmt.escaped(url)}">{text}</a>')
-        share = round(36 * one.value) if one else 0
-        title = f"{fmt.interval(one)} %, n = {one.num_questions}" if one else "no question"
-        return fmt.Html(f'<span class="heat" style="--heat:{share}%" title="{title}">{text}</span>')
-
-    groups = breakdowns(cells, shown, lambda value, count: _with_small(value, f"n={count}"))
-
+        save_plots(plots, plots_in)
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
     return environment.get_template("report.html.j2").render(
-        title=f"{', '.join(dict.fromkeys(c.benchmark for c in cells))} with {facts.model}",
-        facts=facts,
-        size=_size(summary),
+        vars(page),
+        title=f"{', '.join(dict.fromkeys(c.benchmark for c in cells))} with {page.facts.model}",
+        size=_size(page.summary),
         styles=fmt.Html(charts.STYLE),
         light=fmt.Html(charts.variables(0)),
         dark=fmt.Html(charts.variables(1)),
-        overview=overview(summary, cells, problems, answers=answers, controlled=controlled),
-        scores=[(name, score_table(own).html()) for name, own in tables_of_cells(cells)],
+        overview=overview_of(page),
+        scores=[(name, score_table(own)) for name, own in tables_of_cells(cells)],
         headline=headline_title(cells),
-        all_columns=cells_table(cells).html(),
+        all_columns=cells_table(cells),
         all_scores=all_scores(cells),
         with_harness=any(cell.harness is not None for cell in cells),
-        rules=rules,
-        control_sentences=control_sentences(controlled),
-        controls=controls_table(controlled).html() if controlled else "",
+        control_sentences=control_sentences(page.controlled),
+        controls=controls_table(page.controlled),
         controls_caption=CONTROLS_CAPTION,
         plots=plots,
-        forests=forests,
-        breakdowns=[(name, table.html()) for name, table in groups],
-        clips=clips,
-        viewer=viewer,
+        differences=differences(cells),
+        breakdowns=breakdowns(cells),
         latency=latency_table(cells),
-        profile=facts.mode == "profile",
-        limit=encoder_limit(cells),
-        failures=failure_table(summary.failures),
-        num_more=summary.failures.num_more,
-        options=options_table(facts).html(),
-        provenance=fmt.Table(["what", "value"], provenance(facts, summary), 2).html(),
-        jobs=jobs,
+        failures=failure_table(page.summary.failures),
     )
 
 
 def _size(summary: RunSummary) -> str:
     """What the run did, in a sentence."""
-    counts, cache = summary.counts, summary.cache
+    counts, cache, wall_s = summary.counts, summary.cache, summary.throughput.wall_s
     clips = f"{counts.num_clips:,} clips{' summed over runs' if summary.runs else ''}"
-    parts = [
-        f"{len(summary.cells):,} cells, {clips}, {counts.num_different:,} questions, "
-        f"{counts.num_answered + counts.num_unparsed:,} answers",
-        f"{cache.hits:,} of {cache.lookups:,} token sets from the cache",
-    ]
-    if summary.throughput.wall_s is not None:
-        parts.append(human_age(summary.throughput.wall_s))
-    return ", ".join(parts)
-
-
-def _with_small(text: str, small: str) -> fmt.Html:
-    """A number with a smaller text."""
+    replies = counts.num_answered + counts.num_unparsed
     return (
-        fmt.Html(f"{fmt.escaped(text)} <small>{fmt.escaped(small)}</small>")
-        if small
-        else fmt.escaped(text)
-    )
-
-
-def _rounded(text: str) -> str:
-    """Numbers of an interval without decimals; the table of all columns has them."""
-    return re.sub(r"(\d+\.\d+)", lambda match: f"{float(match[1]):.0f}", text)
-
-
-def _strip(cell: CellSummary) -> fmt.Html:
-    """The headline and its interval as a picture, with a line for the value of `full`."""
-    score, versus = cell.headline, cell.versus_full
-    if score is None:
-        return fmt.Html()
-    full = ""
-    if versus and versus.paired:
-        place = 100 * (score.value - versus.paired.difference)
-        full = f'<i class="full" style="left:{place:.1f}%"></i>'
-    return fmt.Html(
-        f'<span class="strip"><i class="range" style="left:{100 * score.low:.1f}%;'
-        f'width:{100 * (score.high - score.low):.1f}%"></i>{full}'
-        f'<i class="dot" style="left:{100 * score.value:.1f}%"></i></span>'
+        f"{len(summary.cells):,} cells, {clips}, {counts.num_different:,} questions, "
+        f"{replies:,} answers, {cache.hits:,} of {cache.lookups:,} token sets from the cache"
+        f"{'' if wall_s is None else f', {human_age(wall_s)}'}"
     )
 
 
 def score_table(cells: Sequence[CellSummary]) -> fmt.Table:
-    """The columns that readers need first; `cells_table` has all."""
-    failed = any(cell.counts.num_failed for cell in cells)
-    rows = []
-    for label, cell in zip(labels(cells), cells, strict=True):
-        row: dict[str, object] = {
-            "cell": label,
-            f"{headline_title(cells)} %": _with_small(
-                fmt.estimate_percent(cell.headline),
-                _rounded(fmt.interval(cell.headline)),
-            ),
-            "95 % interval": _strip(cell),
-        }
-        for name, versus in cell.baselines.items():
-            row[f"vs {name}, points"] = _with_small(
-                fmt.difference(versus), _rounded(fmt.difference_interval(versus))
-            )
-            row[f"p {name}" if cell.versus else "p"] = fmt.p_value(versus)
-        row["tokens %"] = fmt.percent(cell.equivalent_retention)
-        if any(one.reads_question for one in cells):
-            row["prune ms"] = prune_time(cell)
-        row["first token ms"] = fmt.milliseconds(cell.first_token_ms)
-        if failed:
-            row["failed"] = str(cell.counts.num_failed)
-        rows.append(row)
-    return fmt.Table.of(rows)
+    """The columns that readers need first."""
+    table = cells_table(cells)
+    for name in _LATER_COLUMNS:
+        table = table.without(name)
+    return table
 
 
-def latency_table(cells: Sequence[CellSummary]) -> fmt.Html | None:
-    """Median and 90th percentile of every stage; `None` if nothing was measured."""
-    stages = list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
-    speed_ups = {"ttft_speedup": "TTFT speed-up", "first_token_speedup": "first token speed-up"}
-    every = [cell.versus_full for cell in cells]
-    shown = {key: v for key, v in speed_ups.items() if any(getattr(o, key, None) for o in every)}
-    rows = []
-    for label, cell in zip(labels(cells), cells, strict=True):
-        texts: list[str] = []
-        for stage in stages:
-            time = cell.latency_ms.get(stage)
-            small = f"{fmt.milliseconds(time.p90)} n={time.n:,}" if time else ""
-            texts.append(_with_small(fmt.milliseconds(time.p50 if time else None), small))
-        texts += [fmt.times(getattr(cell.versus_full, key, None)) for key in shown]
-        rows.append([label, *texts])
-    names = [stage.replace("_", " ") for stage in stages]
-    return fmt.Table(["cell", *names, *shown.values()], rows).html() if stages else None
-
-
-def encoder_limit(cells: Sequence[CellSummary]) -> str:
-    """How much sooner the first token can come at most, as the encoder's time stays."""
-    for cell in cells:
-        vision = cell.p50("vision")
-        if cell.is_baseline and cell.first_token_ms and vision:
-            return (
-                f"Of {fmt.milliseconds(cell.first_token_ms)} ms to the first token with all tokens "
-                f"the encoder takes {fmt.milliseconds(vision)} ms: a method that prunes behind "
-                f"it is at most {cell.first_token_ms / vision:.2f} times as fast."
-            )
-    return ""
-
-
-def failure_table(failures: FailureList) -> fmt.Html | None:
-    """Reasons of failures; `None` if nothing failed."""
+def failure_table(failures: FailureList) -> fmt.Table:
+    """Reasons of failures."""
     rows = []
     for one in failures.reasons:
         examples = ", ".join(one.examples) + (" ..." if one.clips > len(one.examples) else "")
         rows.append([one.status, one.error, examples, str(one.clips), str(one.questions)])
-    header = ["status", "reason", "first clips", "clips", "questions"]
-    return fmt.Table(header, rows, text_columns=3).html() if rows else None
+    return fmt.Table(["status", "reason", "first clips", "clips", "questions"], rows, 3)
 
 
-def options_table(facts: JobFacts) -> fmt.Table:
-    """Options of every method; cells with equal options share a row."""
-    cells_of: dict[tuple[str, str], list[float]] = {}
-    for cell in facts.cells:
-        options = "; ".join(
-            f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}"
-            for name, value in cell.options.items()
-        )
-        series = " ".join(word for word in cell.name.split(" ") if not word.startswith("r="))
-        cells_of.setdefault((series, options), []).append(cell.retention)
-    rows = [
-        [
-            name,
-            ", ".join(f"{100 * one:g}" for one in dict.fromkeys(shares)),
-            options or fmt.DASH,
-        ]
-        for (name, options), shares in cells_of.items()
+# Shares of kept tokens that differ from the requested one by more than this part of it are listed.
+_OFF = 0.05
+
+
+def overview_of(page: Contents) -> dict[str, list[fmt.Html]]:
+    """Summarise one run or several for the top of the page.
+
+    Returns:
+        `best`: which method is best at which cost, a sentence per retention; `differences`: how it
+        compares with others; `wrong`: what is wrong with the run; `unequal`: methods that kept more
+        or fewer tokens than asked for.
+    """
+    cells = page.summary.cells
+    best = [fmt.Html("Methods are not ranked, because too few replies could be read.")]
+    differences = []
+    if are_ranked(cells):
+        best = [_best("", cell) for cell in cells if cell.is_baseline and cell.headline][:1]
+        for where, level in _levels(cells).items():
+            first, *others = sorted(level, key=lambda at: -_value(cells[at]))
+            best.append(_best(f"{where} of the tokens: ", cells[first]))
+            found = _compared(page, first, others[:1])
+            differences += [fmt.Html(f"{fmt.escaped(where)}: {found}")] if found else []
+    unequal = [
+        cell.series
+        for cell in cells
+        if cell.equivalent_retention is not None
+        and abs(cell.equivalent_retention / cell.retention_requested - 1) > _OFF
     ]
-    return fmt.Table(["method", "tokens asked %", "options"], rows, text_columns=3)
-
-
-def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
-    """Everything needed to reproduce the run besides the job: versions, devices."""
-    clips_per_s = summary.throughput.clips_per_s
-    owner = f" of the {summary.peak_of}" if summary.peak_of else ""
-    known = {
-        "run": facts.run_id,
-        "started": facts.started_at,
-        "mode": facts.mode,
-        "device": facts.device,
-        "code": facts.git_commit,
-        "caches": ", ".join(facts.caches),
-        "clips per second": f"{clips_per_s:.3g}" if clips_per_s else "",
-        "peak memory": "" if summary.peak_gib is None else f"{summary.peak_gib:.2f} GiB{owner}",
-        "float32 products": ", ".join(f"{k} {v}" for k, v in facts.float32_products.items()),
-        "libraries": ", ".join(f"{name} {version}" for name, version in facts.versions.items()),
+    return {
+        "best": best,
+        "differences": differences,
+        "wrong": [fmt.escaped(text) for text in [*_faults(page.summary), *page.notes]],
+        "unequal": [fmt.escaped(name) for name in dict.fromkeys(unequal)],
     }
-    return [(name, value) for name, value in known.items() if value]
+
+
+def _levels(cells: Sequence[CellSummary]) -> dict[str, list[int]]:
+    """Indices of methods by benchmark and requested share; of controls if there is no method."""
+    found: dict[str, list[int]] = {}
+    parts = shared_parts(cells)
+    pruned = [at for at, cell in enumerate(cells) if cell.headline and not cell.is_baseline]
+    methods = [at for at in pruned if cells[at].method not in CONTROLS]
+    for at in sorted(methods or pruned, key=lambda at: cells[at].retention_requested):
+        where = f"{parts[at]}, " if parts[at] else ""
+        found.setdefault(f"{where}{100 * cells[at].retention_requested:g} %", []).append(at)
+    return found
+
+
+def _value(cell: CellSummary) -> float:
+    return cell.headline.value if cell.headline else 0.0
+
+
+def _best(where: str, cell: CellSummary) -> fmt.Html:
+    """A cell with its score and its cost."""
+    what = "% right" if cell.metric == ACCURACY.name else f"% {metric_title(cell)}"
+    name = cell.series if where else f"All tokens ({cell.series})"
+    costs = [f"{fmt.percent(cell.equivalent_retention)} % kept"] if where else []
+    if cell.first_token_ms is not None:
+        costs.append(f"{fmt.milliseconds(cell.first_token_ms)} ms to the first token")
+    figures = ", ".join([f"{fmt.percent(_value(cell))} {what}", *costs])
+    return fmt.Html(f"{fmt.escaped(where)}<b>{fmt.escaped(name)}</b>, {fmt.escaped(figures)}")
+
+
+def _compared(page: Contents, first: int, others: Sequence[int]) -> str:
+    """How a cell compares with the next method, with the best control and with `full`."""
+    cells, answers = page.summary.cells, page.answers
+    found: list[tuple[Comparison, float, str]] = []
+    for other in others:
+        versus = compare_answers(answers(first), answers(other)) if answers else None
+        if versus:
+            found.append((versus, versus.p_value, cells[other].series))
+    for level in page.controlled:
+        for method in level.methods:
+            if method.cell is cells[first] and method.versus and method.p_value is not None:
+                name = f"{level.control.series}, the best control"
+                found.append((method.versus, method.p_value, name))
+    full = cells[first].versus_full
+    if full and full.paired:
+        found.append((full.paired, full.paired.p_value, "full"))
+    adjusted = holm_adjusted([p_value for _, p_value, _ in found])
+    shown, open_ = (
+        [
+            _ahead(versus, name)
+            for (versus, _, name), p in zip(found, adjusted, strict=True)
+            if (p < LEVEL) is wanted
+        ]
+        for wanted in (True, False)
+    )
+    name = f"<b>{fmt.escaped(cells[first].series)}</b>"
+    parts = [f"{name} is {'; '.join(shown)} (significant after Holm's correction)"] if shown else []
+    parts += [f"no difference shown: {name} is {'; '.join(open_)}"] if open_ else []
+    return "; ".join(parts)
+
+
+def _ahead(versus: Comparison, other: str) -> fmt.Html:
+    """A difference in words."""
+    size = fmt.points(abs(versus.difference)).lstrip("+")
+    which = "ahead of" if versus.difference > 0 else "behind"
+    text = f"{size} points {which} {other}" if versus.difference else f"equal to {other}"
+    return fmt.escaped(text)
+
+
+def _faults(summary: RunSummary) -> list[str]:
+    counts = summary.counts
+    found = [summary.note] if summary.note else []
+    if counts.num_failed:
+        found.append(
+            f"{counts.num_failed:,} answers failed, about {counts.num_failed_clips:,} of "
+            f"{counts.num_clips:,} clips, and count as wrong."
+        )
+    if counts.num_damaged:
+        found.append(f"Answers about damaged clips: {counts.num_damaged:,}.")
+    return found

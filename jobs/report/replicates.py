@@ -15,7 +15,6 @@ from jobs.results.cell_summary import headline_title
 from jobs.results.quantities import Comparison
 from jobs.results.replicates import (
     ReplicatedCell,
-    agreement,
     levels_of,
     raise_if_other_recipes,
     replicated_cells,
@@ -53,7 +52,7 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, lis
     found = replicated_cells([(run.cells, run.answers) for run in runs])
     if all(one.cell.is_baseline for one in found):
         raise InputError("the runs share no cell of a method or a control")
-    names = told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
+    names = told_apart([run.runs[0].group.facts.run_id for run in runs], run_dirs)
     storage = Storage.at(folder)
     storage.write(
         NUMBERS_FILE, fmt.Table.of([_numbers(one, names) for one in found]).csv().encode()
@@ -94,9 +93,8 @@ def _texts(one: ReplicatedCell, blind: bool) -> dict[str, str]:
         one: The cell.
         blind: Whether the table has cells that read another clip's question.
     """
-    number = len(one.cells)
-    versus, against = one.versus_full, one.against
-    return {
+    full, against = one.versus_full, one.against
+    row = {
         "benchmark": one.cell.benchmark,
         "method": one.cell.series,
         "asked %": f"{100 * one.cell.retention_requested:g}",
@@ -104,21 +102,19 @@ def _texts(one: ReplicatedCell, blind: bool) -> dict[str, str]:
         **{f"run {index}": fmt.percent(value) for index, value in enumerate(one.values, 1)},
         "mean": fmt.percent(one.mean),
         "SD": fmt.percent(one.spread, 2),
-        "vs full": fmt.points(versus.difference if versus else None),
+        "vs full": fmt.points(full.difference if full else None),
         "vs best control": fmt.difference_with_interval(
-            Comparison(getattr(against, "versus", None))
+            Comparison(against.versus if against else None)
         ),
         "p (Holm)": fmt.corrected_p(against.p_value if against else None),
-        "better in": f"{one.verdicts.count('better')} of {number}" if one.control else fmt.DASH,
-        **(
-            {
-                "vs other question": fmt.difference_with_interval(Comparison(one.versus_blind)),
-                "p (Holm) of that": fmt.corrected_p(one.blind_p_value),
-            }
-            if blind
-            else {}
-        ),
+        "better in": fmt.DASH,
     }
+    if one.control:
+        row["better in"] = f"{one.verdicts.count('better')} of {len(one.cells)}"
+    if blind:
+        row["vs other question"] = fmt.difference_with_interval(Comparison(one.versus_blind))
+        row["p (Holm) of that"] = fmt.corrected_p(one.blind_p_value)
+    return row
 
 
 def _numbers(one: ReplicatedCell, names: Sequence[str]) -> dict[str, object]:
@@ -126,9 +122,8 @@ def _numbers(one: ReplicatedCell, names: Sequence[str]) -> dict[str, object]:
     cell, against = one.cell, one.against
 
     def ends(name: str, versus: ScoreDifference | None) -> dict[str, object]:
-        keys = f"difference_to_{name}", f"{name}_low", f"{name}_high"
-        figures = ("difference", "low", "high")
-        return {k: getattr(versus, f, None) for k, f in zip(keys, figures, strict=True)}
+        figures = {f"{name}_{end}": getattr(versus, end, None) for end in ("low", "high")}
+        return {f"difference_to_{name}": getattr(versus, "difference", None), **figures}
 
     return {
         "benchmark": cell.benchmark,
@@ -154,13 +149,9 @@ def _numbers(one: ReplicatedCell, names: Sequence[str]) -> dict[str, object]:
 def _notes(runs: Sequence[ComparedRuns], found: Sequence[ReplicatedCell]) -> list[str]:
     """Notes about cells and questions that not all runs have, and the notes of each run."""
     used = {(one.cell.benchmark, one.cell.name) for one in found}
-    missing = {
-        f"{cell.name} on {cell.benchmark}"
-        for run in runs
-        for cell in run.cells
-        if (cell.benchmark, cell.name) not in used
-    }
-    notes = [f"Not in all runs and left out: {', '.join(sorted(missing))}."] if missing else []
+    every = {(cell.benchmark, cell.name) for run in runs for cell in run.cells}
+    missing = sorted(f"{name} on {benchmark}" for benchmark, name in every - used)
+    notes = [f"Not in all runs and left out: {', '.join(missing)}."] if missing else []
     if any(len({cell.questions_digest for cell in one.cells}) > 1 for one in found):
         notes.append(
             "The runs were not asked the same questions: a run's own value counts all of its own, "
@@ -173,29 +164,21 @@ def _sentence(own: Sequence[ReplicatedCell], several: bool) -> str:
     """Summarise one retention; `several` if there are several benchmarks."""
     best = max(own, key=lambda one: one.mean)
     where = f" on {best.cell.benchmark}" if several else ""
-    correlations, firsts = agreement(own)
+    firsts = [max(own, key=lambda o: o.values[at]).cell.series for at in range(len(best.cells))]
     low, high = fmt.percent(min(best.values)), fmt.percent(max(best.values))
+    alike = set(firsts) == {best.cell.series}
     parts = [
         f"At {100 * best.cell.retention_requested:g} %{where} {best.cell.series} is first on "
         f"average ({fmt.percent(best.mean)}, from {low} to {high})"
+        + (" and in every run." if alike else f"; by run: {', '.join(firsts)}.")
     ]
-    alike = set(firsts) == {best.cell.series}
-    parts.append(" and in every run." if alike else f"; by run: {', '.join(firsts)}.")
-    if correlations:
-        ends = f"{min(correlations):.2f} to {max(correlations):.2f}"
-        parts.append(f" Rank correlation between two runs: {ends}.")
     judged = [one for one in own if one.control]
     if judged:
-        parts.append(f" Best control: {judged[0].control}.")
+        parts.append(f"Best control: {judged[0].control}.")
     for verdict in ("better", "worse"):
         counts = {one.cell.series: one.verdicts.count(verdict) for one in judged}
-        number = len(best.cells)
-        every = [name for name, count in counts.items() if count == number]
-        some = [f"{name} ({n} of {number})" for name, n in counts.items() if 0 < n < number]
-        for names, how in ((every, "every run"), (some, "some")):
-            if names:
-                parts.append(f" {verdict.capitalize()} in {how}: {', '.join(names)}.")
+        named = [f"{name} ({n} of {len(best.cells)})" for name, n in counts.items() if n]
+        parts += [f"{verdict.capitalize()}: {', '.join(named)}."] if named else []
     never = [one.cell.series for one in judged if not {"better", "worse"} & set(one.verdicts)]
-    if never:
-        parts.append(f" No difference shown in any run: {', '.join(never)}.")
-    return "".join(parts)
+    parts += [f"No difference shown in any run: {', '.join(never)}."] if never else []
+    return " ".join(parts)

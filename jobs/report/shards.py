@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +15,18 @@ import numpy as np
 
 from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
+from jobs.results.answer_columns import Keys
 from jobs.results.facts import JOB_FILE, JobFacts, WorkCounts
-from pipeline.progress.parts import Digests
 from pipeline.storage.copies import home_of
 from tango_core.errors import InputError
 
-_NAMED = 10
+# Index and number of a shard: every `number`-th clip of a job, starting with clip `index`.
+Shard = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A shard: every `number`-th clip of a job, starting with clip `index`."""
-
-    index: int
-    number: int
-
-    def overlaps(self, other: Shard) -> bool:
-        """Whether both shards contain a common clip (of a sufficiently large job)."""
-        return (self.index - other.index) % math.gcd(self.number, other.number) == 0
-
-    def __str__(self) -> str:
-        """In the format of `--shard`."""
-        return f"{self.index}/{self.number}"
+def _in_words(shard: Shard) -> str:
+    """A shard in the format of `--shard`."""
+    return "{}/{}".format(*shard)
 
 
 @dataclass(frozen=True)
@@ -71,48 +62,56 @@ class RunGroup:
             work=sum(works, WorkCounts()) if len(works) == len(self.parts) else None,
         )
 
-    def notes(self) -> list[str]:
-        """Notes about the merged runs and the missing shards of their job."""
+    def notes(self, num_answers: int) -> list[str]:
+        """Notes about lost answers, the merged runs, and the missing shards of their job.
+
+        Args:
+            num_answers: Answers that the files of all runs hold.
+        """
+        sentences, expected = [], self.facts.num_answers
+        if expected is not None and num_answers < expected:
+            sentences.append(
+                f"Answers are lost: the files of {', '.join(map(str, self.folders))} hold "
+                f"{num_answers} of {expected}, and every figure is over what is left; --resume "
+                "asks the others again."
+            )
         if not self.shards:
-            return []
-        names = ", ".join(
-            f"{shard} ({facts.run_id})"
-            for shard, facts in zip(self.shards, self.parts, strict=True)
-        )
-        sentences = [f"Merged shards of one job: {names}."]
+            return sentences
+        named = zip(self.shards, self.parts, strict=True)
+        names = ", ".join(f"{_in_words(shard)} ({facts.run_id})" for shard, facts in named)
+        sentences.append(f"Merged shards of one job: {names}.")
         missing, number = self._missing()
         if missing:
-            listed = ", ".join(f"{index}/{number}" for index in missing[:_NAMED])
-            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-            every = next((facts.shards for facts in self.parts if len(facts.shards) == number), ())
+            sizes = next((f.shards for f in self.parts if len(f.shards) == number), ())
             lost = "how many questions they hold is not recorded"
-            if every:
-                clips = sum(every[index].clips for index in missing)
-                questions = sum(every[index].questions for index in missing)
+            if sizes:
+                clips = sum(sizes[index].clips for index in missing)
+                questions = sum(sizes[index].questions for index in missing)
                 lost = f"{questions:,} questions about {clips:,} clips are in no table"
+            listed = ", ".join(_in_words((index, number)) for index in missing)
             sentences.append(
-                f"Missing shards: {listed}{more} of the job of {self.parts[0].run_id}: {lost}."
+                f"Missing shards: {listed} of the job of {self.parts[0].run_id}: {lost}."
             )
         return sentences
 
-    def union(self, asked: Sequence[Mapping[str, Digests]]) -> dict[str, Digests]:
+    def union(self, questions_asked: Callable[[Path], Mapping[str, Keys]]) -> dict[str, Keys]:
         """All questions of the group by benchmark.
 
         Args:
-            asked: Per run, the sorted digests of its questions by benchmark.
+            questions_asked: Returns the keys of a run's questions by benchmark.
 
         Raises:
-            ValueError: If two runs have a common question.
+            InputError: If two runs have a common question.
         """
-        total: dict[str, Digests] = {}
-        for number, run in enumerate(asked):
-            for benchmark, keys in run.items():
-                known = total.get(benchmark, np.empty(0, "S16"))
+        total: dict[str, Keys] = {}
+        for number, folder in enumerate(self.folders):
+            for benchmark, keys in questions_asked(folder).items():
+                known = total.get(benchmark, np.empty(0, np.uint64))
                 total[benchmark] = np.union1d(known, keys)
                 twice = len(known) + len(keys) - len(total[benchmark])
                 if twice:
                     raise InputError(
-                        f"{self.folders[number]} (shard {self.shards[number]}) holds {twice} "
+                        f"{folder} (shard {_in_words(self.shards[number])}) holds {twice} "
                         f"questions of {benchmark} that another shard holds, too; the benchmark's "
                         "files have changed between the runs, report them one by one"
                     )
@@ -120,26 +119,25 @@ class RunGroup:
 
     def _missing(self) -> tuple[list[int], int]:
         """Indices of missing shards, and the total number of shards they refer to."""
-        number = math.lcm(*(shard.number for shard in self.shards))
-        there = {
-            index for shard in self.shards for index in range(shard.index, number, shard.number)
-        }
-        return [index for index in range(number) if index not in there], number
+        total = math.lcm(*(number for _, number in self.shards))
+        held = {at for index, number in self.shards for at in range(index, total, number)}
+        return [index for index in range(total) if index not in held], total
 
 
 def merged(every: Sequence[JobFacts], **changes: Any) -> JobFacts:
     """Facts of several runs: texts one after the other, caches and skipped methods of all.
 
     Args:
-        every: Of each run.
+        every: Facts of each run.
         **changes: Fields with other values.
     """
-    texts = {
-        name: ", ".join(dict.fromkeys(filter(None, (getattr(facts, name) for facts in every))))
-        for name in ("model", "git_commit", "device")
-    }
+
+    def values(name: str) -> dict[Any, None]:
+        return dict.fromkeys(getattr(facts, name) for facts in every)
+
+    texts = {n: ", ".join(filter(None, values(n))) for n in ("model", "git_commit", "device")}
     lists = {
-        name: tuple(dict.fromkeys(one for facts in every for one in getattr(facts, name)))
+        name: tuple(dict.fromkeys(one for own in values(name) for one in own))
         for name in ("caches", "skipped")
     }
     # The runs may have run in parallel.
@@ -154,7 +152,7 @@ def grouped(folders: Sequence[Path]) -> list[RunGroup]:
 
     Raises:
         FileNotFoundError: If a directory is not a finished run.
-        ValueError: If a directory is named twice, or shards of one job overlap.
+        InputError: If a directory is named twice, or shards of one job overlap.
     """
     resolved = [folder.resolve() for folder in folders]
     for at, folder in enumerate(folders):
@@ -163,27 +161,25 @@ def grouped(folders: Sequence[Path]) -> list[RunGroup]:
     jobs: dict[str, list[tuple[Path, JobFacts, Shard]]] = {}
     every = [JobFacts.load(folder) for folder in folders]
     names = told_apart([facts.run_id for facts in every], folders)
-    for folder, loaded, name in zip(folders, every, names, strict=True):
-        facts = replace(loaded, run_id=name)
-        shard, job = _shard_and_job(folder, facts)
-        jobs.setdefault(job, []).append((folder, facts, shard))
+    for folder, facts, name in zip(folders, every, names, strict=True):
+        own = replace(facts, run_id=name)
+        shard, job = _shard_and_job(folder, own)
+        jobs.setdefault(job, []).append((folder, own, shard))
     groups = []
     for members in jobs.values():
         if len({shard for _, _, shard in members}) < 2:
             groups += [RunGroup((folder,), (facts,)) for folder, facts, _ in members]
             continue
-        for at, (folder, _, shard) in enumerate(members):
-            for other, _, other_shard in members[:at]:
-                if shard.overlaps(other_shard):
-                    raise InputError(
-                        f"{other} (shard {other_shard}) and {folder} (shard {shard}) overlap: they "
-                        "are of one job and hold the same clips; name one of them"
-                    )
-        order = sorted(members, key=lambda member: (member[2].number, member[2].index))
-        parts = zip(*order, strict=True)
-        groups.append(RunGroup(*map(tuple, parts)))
-    first = {folder: at for at, folder in enumerate(folders)}
-    return sorted(groups, key=lambda group: min(first[folder] for folder in group.folders))
+        for (other, _, first), (folder, _, second) in combinations(members, 2):
+            # They have a clip in common if the job is large enough.
+            if (first[0] - second[0]) % math.gcd(first[1], second[1]) == 0:
+                raise InputError(
+                    f"{other} (shard {_in_words(first)}) and {folder} (shard {_in_words(second)}) "
+                    "overlap: they are of one job and hold the same clips; name one of them"
+                )
+        order = sorted(members, key=lambda member: member[2][::-1])
+        groups.append(RunGroup(*map(tuple, zip(*order, strict=True))))
+    return sorted(groups, key=lambda group: min(map(folders.index, group.folders)))
 
 
 def told_apart(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
@@ -206,7 +202,7 @@ def _shard_and_job(folder: Path, facts: JobFacts) -> tuple[Shard, str]:
     recipe = recipe_of(folder)
     text = recipe.pop("shard", None)
     if not isinstance(text, str):
-        return Shard(0, 1), str(folder.resolve())
+        return (0, 1), str(folder.resolve())
     index, _, number = text.partition("/")
     about = [computed_part(recipe), facts.kind, facts.model, [vars(cell) for cell in facts.cells]]
-    return Shard(int(index), int(number)), json.dumps(about, sort_keys=True, default=str)
+    return (int(index), int(number)), json.dumps(about, sort_keys=True, default=str)

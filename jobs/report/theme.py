@@ -14,6 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from jobs.report.charts import COLOURS, NUM_COLOURS
+
 _DPI = 160
 # Keyword arguments of matplotlib.
 Style = dict[str, Any]
@@ -38,20 +40,13 @@ class Theme:
     series: tuple[str, ...]
 
 
-LIGHT = Theme(
-    "light",
-    background="#ffffff",
-    foreground="#1f2933",
-    grid="#d5dbe1",
-    series=("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#882255", "#607d8b"),
-)
-DARK = Theme(
-    "dark",
-    background="#171c22",
-    foreground="#dfe5eb",
-    grid="#39434e",
-    series=("#4db2ec", "#ff8c42", "#2fc99a", "#ec9fcb", "#e6c04a", "#9fd8ff", "#d37aa6", "#9fb3c0"),
-)
+def _theme(name: str, at: int) -> Theme:
+    paper, ink, line = (COLOURS[part][at] for part in ("paper", "ink", "line"))
+    series = tuple(COLOURS[f"s{number}"][at] for number in range(NUM_COLOURS))
+    return Theme(name, paper, ink, line, series)
+
+
+LIGHT, DARK = _theme("light", 0), _theme("dark", 1)
 
 
 def new_figure(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.clips import DAMAGED, FAILED
 from pipeline.progress.parts import Codes, clips_of, encoded, last_of_each
@@ -21,6 +17,8 @@ from tango_core.metrics import ACCURACY, Metric, Questions
 
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.float64]
+# 64-bit digests of questions, equal in all runs.
+Keys = npt.NDArray[np.uint64]
 
 # Bits of one answer.
 PRESENT, SCORED, RIGHT, OK, UNPARSED, FAILED_BIT, DAMAGED_BIT = (1 << bit for bit in range(7))
@@ -46,96 +44,48 @@ class AnswerColumns:
     def __init__(self, table: pa.Table) -> None:
         self.table = last_of_each(table)
         self.clips, self.clip_names = clips_of(self.table)
-        codes, names = encoded(self.table["cell"])
-        benchmarks = {name: at for at, name in enumerate(dict.fromkeys(self._benchmarks))}
-        of_clip = np.array([benchmarks[name] for name in self._benchmarks], np.int64)
-        both = of_clip[self.clips] * max(1, len(names)) + codes
-        found, self.cells = np.unique(both, return_inverse=True)
-        listed = list(benchmarks)
-        self.cell_names = [
-            (listed[one // len(names)], names[one % len(names)]) for one in found.tolist()
-        ]
+        self.cells, self.cell_names = clips_of(self.table, "cell")
 
     def __len__(self) -> int:
         """Number of answers."""
         return len(self.table)
 
-    @property
-    def _benchmarks(self) -> list[str]:
-        """Benchmark of every clip."""
-        return [benchmark for benchmark, _ in self.clip_names]
-
-    def has(self, name: str) -> bool:
-        """Whether a column is there and not empty."""
-        return name in self.table.column_names and self.table[name].null_count < len(self)
-
     def numbers(self, name: str) -> Values:
         """(n,) a column as float64, NaN where there is no number."""
-        if not self.has(name):
+        if name not in self.table.column_names:
             return np.full(len(self), np.nan)
-        column = self.table[name]
-        kind = column.type
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-            return np.asarray(column.cast(pa.float64()).to_numpy())
-        values = pd.to_numeric(column.to_pandas(), errors="coerce")
-        return np.asarray(values.astype("float64"))
+        return np.asarray(self.table[name].cast(pa.float64()).to_numpy())
 
-    def texts(self, name: str) -> tuple[Codes, list[Any]]:
+    def texts(self, name: str) -> tuple[Codes, list[str]]:
         """(n,) a column as numbers, -1 for no value; the values by number."""
         if name not in self.table.column_names:
             return np.full(len(self), -1), []
-        column = self.table[name]
-        kind = column.type
-        if (
-            pa.types.is_string(kind)
-            or pa.types.is_large_string(kind)
-            or pa.types.is_dictionary(kind)
-        ):
-            return encoded(column)
-        if pa.types.is_null(kind):
-            return np.full(len(self), -1), []
-        return np.arange(len(self)), column.to_pylist()  # nested, by a foreign writer
-
-    def equals(self, name: str, value: str) -> Mask:
-        """(n,) whether a column of texts has a value."""
-        codes, values = self.texts(name)
-        return np.array([*(one == value for one in values), False])[codes]
+        return encoded(self.table[name])
 
     def known(self, name: str) -> Mask:
         """(n,) whether a column has a value."""
         if name not in self.table.column_names:
             return np.zeros(len(self), dtype=bool)
-        values = self.table[name]
-        known = pc.is_valid(values)
-        if pa.types.is_floating(values.type):
-            known = pc.and_(known, pc.invert(pc.fill_null(pc.is_nan(values), True)))
-        return np.asarray(known.to_numpy(), dtype=bool)
+        return np.asarray(self.table[name].to_pandas().notna())
 
     @cached_property
     def bits(self) -> npt.NDArray[np.uint8]:
         """(n,) outcome of every answer: a sum of the constants above."""
-        codes, names = self.texts("status")
-        status = {name: codes == code for code, name in enumerate(names)}
-        nothing = np.zeros(len(self), dtype=bool)
-        ok, unparsed = status.get("ok", nothing), status.get("unparsed", nothing)
-        failed = np.any([nothing, *(mask for name, mask in status.items() if name in FAILED)], 0)
-        damaged = status.get(DAMAGED, nothing) & self.known("prompt_tokens")
-        if damaged.any():
-            read = self.known("choice") | ~self.known("answer")
-            ok, unparsed = ok | (damaged & read), unparsed | (damaged & ~read)
-            failed = failed & ~damaged
-        right = self.numbers("correct") == 1
-        outcome = np.full(len(self), PRESENT, np.uint8)
-        for bit, mask in (
-            (SCORED, self.known("answer") | self.known("correct")),
-            (RIGHT, right & ok),
-            (OK, ok),
-            (UNPARSED, unparsed),
-            (FAILED_BIT, failed),
-            (DAMAGED_BIT, damaged),
-        ):
-            outcome |= np.where(mask, bit, 0).astype(np.uint8)
-        return outcome
+        status = self.table["status"].to_pandas()
+        damaged = status.eq(DAMAGED).to_numpy() & self.known("prompt_tokens")
+        read = self.known("choice") | ~self.known("answer")
+        ok = status.eq("ok").to_numpy() | (damaged & read)
+        masks = {
+            PRESENT: np.ones(len(self), dtype=bool),
+            SCORED: self.known("answer") | self.known("correct"),
+            RIGHT: ok & (self.numbers("correct") == 1),
+            OK: ok,
+            UNPARSED: status.eq("unparsed").to_numpy() | (damaged & ~read),
+            FAILED_BIT: status.isin(FAILED).to_numpy() & ~damaged,
+            DAMAGED_BIT: damaged,
+        }
+        bits = [bit * mask for bit, mask in masks.items()]
+        return np.asarray(np.sum(bits, axis=0), np.uint8)
 
     @cached_property
     def scores(self) -> Values:
@@ -145,33 +95,16 @@ class AnswerColumns:
         scores = np.where(np.isnan(stated), right.astype(np.float64), stated)
         return np.where((self.bits & OK) > 0, scores, 0.0)
 
-    @cached_property
-    def questions(self) -> tuple[Codes, Codes, list[str]]:
-        """The questions: (n,) number of every row's, (q,) first row of each, and their ids."""
-        codes, ids = encoded(self.table["question_id"])
-        both = self.clips * (len(ids) + 1) + codes
-        _, first, numbers = np.unique(both, return_index=True, return_inverse=True)
-        return numbers.astype(np.int64), first, [ids[code] for code in codes[first].tolist()]
+
+def question_keys(table: pa.Table) -> Keys:
+    """(n,) digest of every row's question."""
+    names = table.select(["benchmark", "video_id", "question_id"]).to_pandas()
+    return np.asarray(pd.util.hash_pandas_object(names.astype(str), index=False), np.uint64)
 
 
-def read_groups(value: object) -> dict[str, str]:
-    """One value of the column `groups`, as Parquet readers give it: JSON, a mapping, or pairs."""
-    if isinstance(value, str):
-        return {str(key): str(item) for key, item in json.loads(value).items()} if value else {}
-    if isinstance(value, Mapping):
-        return {str(key): str(item) for key, item in value.items() if item is not None}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return {str(key): str(item) for key, item in value}
-    return {}
-
-
-def by_code(codes: Codes, rows: Codes) -> Iterator[tuple[int, Codes]]:
-    """Split rows by their code; rows of a code stay in their order."""
-    order = rows[np.argsort(codes[rows], kind="stable")]
-    ordered = codes[order]
-    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], len(order) > 0)) + 1
-    for start, end in pairwise([0, *ends.tolist()]):
-        yield int(ordered[start]), order[start:end]
+def read_groups(value: str | None) -> dict[str, str]:
+    """One value of the column `groups`, which is JSON or empty."""
+    return {str(key): str(item) for key, item in json.loads(value or "{}").items()}
 
 
 def metric_of(benchmark: str) -> Metric:

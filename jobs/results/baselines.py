@@ -4,24 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import combinations
+from typing import NamedTuple
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.quantities import Comparison
 from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.errors import InputError
 
+PREVIOUS = "previous"
 # Digits of a digest that stand in tables; names of caches have as many.
 _SHOWN = 12
 
 
-def same_weights(cell: CellSummary, own: CellSummary) -> bool:
-    """Whether two cells are of one checkpoint and of one size, as far as both are known.
+class Setup(NamedTuple):
+    """What cells must share to be compared, as texts; `None` is unknown.
 
-    A checkpoint is known by the digest of its files, or by its commit on the hub, wherever it is.
+    Versions of a harness differ in its own score alone, so only its name counts: prompts, and for
+    some models frames, are its own.
     """
-    checkpoints = {checkpoint_of(cell), checkpoint_of(own)} - {""}
-    return len(checkpoints) < 2 and len({cell.llm_shape, own.llm_shape} - {None}) < 2
+
+    model: str
+    checkpoint: str | None
+    size: str | None
+    frames: str | None
+    harness: str | None
+    input_size: str
+
+    def fits(self, other: Setup) -> bool:
+        """Whether both are the same, as far as both are known."""
+        return all(len({one, two} - {None}) < 2 for one, two in zip(self, other, strict=True))
+
+
+def setup_of(cell: CellSummary) -> Setup:
+    """The setup of a cell.
+
+    A checkpoint is known by the digest of its files, or by its commit on the hub.
+    """
+    return Setup(
+        cell.model,
+        checkpoint_of(cell) or None,
+        "{} layers of width {}".format(*cell.llm_shape) if cell.llm_shape else None,
+        f"{cell.num_frames} frames" if cell.num_frames else None,
+        harness_of(cell.protocol) or None,
+        cell.input_size,
+    )
 
 
 def checkpoint_of(cell: CellSummary) -> str:
@@ -30,51 +56,37 @@ def checkpoint_of(cell: CellSummary) -> str:
     Behind a plus stands a second checkpoint, which only says which tokens matter
     (`model.saliency_from`); all tokens have the same answers without it.
     """
-    return cell.checkpoint.partition("+")[0]
+    return cell.checkpoint.partition("+")[0][:_SHOWN]
 
 
-def weights_names(cells: Sequence[CellSummary]) -> list[str]:
-    """Per cell the first digits of its checkpoint, or its size, where its model has several.
+def setups_of(cells: Sequence[CellSummary]) -> list[Setup]:
+    """Setup of every cell; what it does not know is that of the other cells that can be alike."""
+    every = [setup_of(cell) for cell in cells]
+    found = []
+    for own in every:
+        alike = [other for other in every if own.fits(other)]
+        known = ([v for v in set(values) if v is not None] for values in zip(*alike, strict=True))
+        found.append(Setup._make(one[0] if len(one) == 1 else None for one in known))
+    return found
 
-    A cell that does not know its checkpoint is of the only one that it can be of. "" where it can
-    be of several, or where all cells of the model can be of one.
-    """
-    several = {
-        one.model
-        for one, other in combinations(cells, 2)
-        if one.model == other.model and not same_weights(one, other)
-    }
+
+def setup_names(setups: Sequence[Setup], leave_out: Sequence[str] = ()) -> list[str]:
+    """Model of every setup, and what else its setups differ in."""
     names = []
-    for cell in cells:
-        alike = [c for c in cells if c.model == cell.model and same_weights(c, cell)]
-        checkpoints = {checkpoint_of(other) for other in alike} - {""}
-        shapes = {other.llm_shape for other in alike if other.llm_shape}
-        name = ""
-        if cell.model in several:
-            if len(checkpoints) == 1:
-                name = checkpoints.pop()[:_SHOWN]
-            elif not checkpoints and len(shapes) == 1:
-                name = "{} layers of width {}".format(*shapes.pop())
-        names.append(name)
+    for own in setups:
+        alike = {setup for setup in setups if setup.model == own.model}
+        differing = [
+            value
+            for name, value in own._asdict().items()
+            if name not in ("model", *leave_out) and len({getattr(s, name) for s in alike}) > 1
+        ]
+        names.append(", ".join(filter(None, [own.model, *differing])))
     return names
 
 
-def weights_notes(cells: Sequence[CellSummary]) -> list[str]:
-    """A sentence per model whose runs have different checkpoints, and so are not compared."""
-    found: dict[str, dict[str, dict[str, None]]] = {}
-    for cell, name in zip(cells, weights_names(cells), strict=True):
-        if name:
-            found.setdefault(cell.model, {}).setdefault(name, {})[cell.run_id] = None
-    sentences = []
-    for model, named in found.items():
-        listed = ", ".join(f"{name} ({', '.join(runs)})" for name, runs in named.items())
-        sentences.append(
-            f"Not compared with each other: runs of {model} with different checkpoints, {listed}."
-        )
-    return sentences
-
-
-PREVIOUS = "previous"
+def comparable(cell: CellSummary, own: CellSummary) -> bool:
+    """Whether two cells are of one benchmark and setup, as far as both are known."""
+    return cell.benchmark == own.benchmark and setup_of(cell).fits(setup_of(own))
 
 
 def with_baselines(
@@ -86,8 +98,8 @@ def with_baselines(
 
     A baseline is a method as the recipe names it, with its options and without its retention
     (`topk`, `tango budget=exact`), or `previous`: the method listed before. It is looked for at
-    the cell's own retention, benchmark, protocol, model, weights and frames, in the cell's own run
-    first. A cell's whole name (`topk r=0.1`) stands for that cell at every retention.
+    the cell's own retention, benchmark and setup, in the cell's own run first. A cell's whole name
+    (`topk r=0.1`) stands for that cell at every retention.
 
     Args:
         cells: Cells of one run or of several.
@@ -98,7 +110,7 @@ def with_baselines(
         The cells, each with its comparison per baseline in `versus`.
 
     Raises:
-        ValueError: If a baseline is none of the methods.
+        InputError: If a baseline is none of the methods.
     """
     known = list(dict.fromkeys(cell.series for cell in cells))
     for name in names:
@@ -129,11 +141,7 @@ def _baseline_index(index: int, cells: Sequence[CellSummary], name: str) -> int 
 
 
 def full_index(index: int, cells: Sequence[CellSummary]) -> int | None:
-    """Index of the `full` that a cell of another run is compared with; `None` if nobody ran it.
-
-    It is of the same benchmark, model and frames, if there is one of the same checkpoint and under
-    the same protocol.
-    """
+    """Index of the `full` that a cell is compared with; `None` if nobody ran it."""
     return next((at for at in _alike(index, cells) if cells[at].is_baseline), None)
 
 
@@ -142,61 +150,21 @@ def _alike(index: int, cells: Sequence[CellSummary]) -> list[int]:
     own = cells[index]
     return sorted(
         (at for at, cell in enumerate(cells) if comparable(cell, own)),
-        key=lambda at: (
-            cells[at].run_id != own.run_id,
-            cells[at].checkpoint != own.checkpoint,
-            cells[at].protocol != own.protocol,
-        ),
+        key=lambda at: [
+            getattr(cells[at], name) != getattr(own, name)
+            for name in ("run_id", "checkpoint", "protocol")
+        ],
     )
-
-
-def comparable(cell: CellSummary, own: CellSummary) -> bool:
-    """Whether two cells answered the same questions under one protocol, with one model and input.
-
-    Prompts, and for some models frames, are the protocol's: a difference across protocols would not
-    be that of the methods. Versions of a harness differ in its own score alone.
-    """
-    protocols = {harness_of(cell.protocol), harness_of(own.protocol)} - {""}
-    return len(protocols) < 2 and _same_setting(cell, own)
 
 
 def unpaired_notes(cells: Sequence[CellSummary]) -> list[str]:
-    """Sentences about cells without a baseline: the reason, and what can be compared instead.
-
-    Their `full` may have another protocol or checkpoint, or none of several runs has it. A single
-    run without `full` is not mentioned.
-    """
-    several = len({cell.run_id for cell in cells}) > 1
-    sentences = weights_notes(cells)
-    for own, weights in zip(cells, weights_names(cells), strict=True):
-        if own.is_baseline or own.versus_full is not None:
-            continue
-        full = [cell for cell in cells if cell.is_baseline and _same_setting(cell, own)]
-        if any(comparable(cell, own) for cell in full):
-            continue
-        found = ", ".join(sorted({cell.protocol for cell in full}))
-        if found:
-            sentences.append(
-                f"Not compared with all tokens: {own.model} on {own.benchmark} under "
-                f"{own.protocol}; they were run under {found}, with other prompts or frames."
-            )
-        elif several:
-            frames = f"{own.num_frames} frames" if own.num_frames else ""
-            checkpoint = f"checkpoint {weights}" if weights else ""
-            given = ", ".join(word for word in (checkpoint, frames, own.input_size) if word)
-            sentences.append(
-                f"Not compared with all tokens: {own.model} on {own.benchmark}"
-                f"{f' with {given}' if given else ''}; nobody ran full for it. --baseline NAME "
-                "compares methods with each other."
-            )
-    return list(dict.fromkeys(sentences))
-
-
-def _same_setting(cell: CellSummary, own: CellSummary) -> bool:
-    """Whether two cells are of one benchmark, model with its weights, frames and size of input."""
-    # Imported answers and runs of earlier versions do not know their frames.
-    frames = {cell.num_frames, own.num_frames} - {None}
-    same = all(
-        getattr(cell, name) == getattr(own, name) for name in ("benchmark", "model", "input_size")
-    )
-    return same and len(frames) < 2 and same_weights(cell, own)
+    """Sentences about cells of several runs whose setup has no `full`."""
+    if len({cell.run_id for cell in cells}) < 2:
+        return []
+    notes = [
+        f"Not compared with all tokens: {name} on {cell.benchmark}; nobody ran full for it. "
+        "--baseline NAME compares methods with each other."
+        for name, (at, cell) in zip(setup_names(setups_of(cells)), enumerate(cells), strict=True)
+        if full_index(at, cells) is None
+    ]
+    return list(dict.fromkeys(notes))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator
 
 from jobs.results import quantities
 from jobs.results.facts import SkippedMethod, WorkCounts
@@ -21,6 +22,12 @@ from tango_core.metrics import ACCURACY, Estimate
 BASELINE = "full"
 
 
+def series_of(name: str) -> str:
+    """The name of a cell without its retention."""
+    return " ".join(word for word in name.split(" ") if not word.startswith("r="))
+
+
+_Comparison = Annotated[quantities.Comparison, BeforeValidator(quantities.Comparison.from_json)]
 # Fields of the headline and their keys; where it is not accuracy, these say "score" instead.
 _HEADLINE_KEYS = {
     "answered": "accuracy_answered",
@@ -112,7 +119,7 @@ class CellSummary:
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     metric: str = ACCURACY.name
-    scores: Mapping[str, Estimate] = field(default_factory=dict)
+    scores: quantities.Scores = field(default_factory=dict)
     answered: float | None = None
     macro: float | None = None
     harness: float | None = None
@@ -137,7 +144,7 @@ class CellSummary:
     reads_question: bool = False
     peak_gib: float | None = None
     peak_of: str | None = None
-    versus_full: quantities.Comparison | None = None
+    versus_full: _Comparison | None = None
     questions_digest: str = ""
     run_id: str = ""
     model: str = ""
@@ -145,7 +152,7 @@ class CellSummary:
     input_size: str = ""
     llm_shape: tuple[int, int] | None = None
     checkpoint: str = ""
-    versus: Mapping[str, quantities.Comparison | None] = field(default_factory=dict)
+    versus: Mapping[str, _Comparison | None] = field(default_factory=dict)
 
     @property
     def headline(self) -> Estimate | None:
@@ -175,7 +182,7 @@ class CellSummary:
     @property
     def series(self) -> str:
         """The name without the retention: the method with the options that the recipe names."""
-        return " ".join(word for word in self.name.split(" ") if not word.startswith("r="))
+        return series_of(self.name)
 
     def p50(self, stage: str) -> float | None:
         """Median latency of a stage in ms; `None` if it was not measured."""
@@ -191,17 +198,17 @@ class CellSummary:
         data: quantities.Json = {}
         for key, value in quantities.with_counts(quantities.fields_to_plain(self)).items():
             if key == "scores":
-                own = self.accuracy
-                data["accuracy"] = own and own.value
-                data["accuracy_ci95"] = own and [own.low, own.high]
-                data[key] = {
-                    name: quantities.estimate_to_json(one, "value")
-                    for name, one in self.scores.items()
-                }
+                data["accuracy"] = self.accuracy and self.accuracy.value
+                data["accuracy_ci95"] = self.accuracy and [self.accuracy.low, self.accuracy.high]
+                data[key] = _values_to_json(self.scores)
             elif key == "scores_by":
-                data["accuracy_by"] = _groups_to_json(self.scores_by.get(ACCURACY.name, {}))
-                others = {n: own for n, own in self.scores_by.items() if own and n != ACCURACY.name}
-                data[key] = {name: _groups_to_json(own, "value") for name, own in others.items()}
+                data["accuracy_by"] = value.pop(ACCURACY.name, {})
+                data[key] = {
+                    name: {
+                        group: _values_to_json(own) for group, own in self.scores_by[name].items()
+                    }
+                    for name in filter(value.get, value)
+                }
             elif key == "readings":
                 data |= {"unread_share": self.counts.unread_share, key: value}
             else:
@@ -215,41 +222,23 @@ class CellSummary:
     def from_json(cls, data: Mapping[str, Any], *, run_id: str, model: str) -> CellSummary:
         """Read a cell of a run's `summary.json`."""
         counts = quantities.from_plain(quantities.QuestionCounts, data)
-        scores = quantities.mapped(quantities.estimate_from_json, data.get("scores") or {}, 1)
-        if not scores and data.get("accuracy") is not None:  # before there were other metrics
-            asked = counts.num_scored or counts.num_questions
-            scores[ACCURACY.name] = quantities.estimate_of(
-                data["accuracy"], data["accuracy_ci95"], asked
-            )
-        by = {ACCURACY.name: data.get("accuracy_by") or {}, **(data.get("scores_by") or {})}
-        named = {
+        by = {ACCURACY.name: data.get("accuracy_by"), **(data.get("scores_by") or {})}
+        read = {
             key: data.get(key, data.get(key.replace("accuracy", "score")))
             for key in _HEADLINE_KEYS.values()
         }
-        versus = data.get("versus_full")
-        return quantities.from_plain(
-            cls,
-            {**data, **named},
-            counts=counts,
-            throughput=quantities.from_plain(quantities.Throughput, data.get("throughput") or {}),
-            scores=scores,
-            scores_by=quantities.mapped(
-                quantities.estimate_from_json, {name: own for name, own in by.items() if own}, 3
-            ),
-            cross=quantities.mapped(
-                quantities.estimate_from_json, named["accuracy_cross"] or {}, 4
-            ),
-            versus_full=None if versus is None else quantities.Comparison.from_json(versus),
-            run_id=run_id,
-            model=model,
-        )
+        read["scores_by"] = {name: own for name, own in by.items() if own}
+        if "scores" not in data and data.get("accuracy") is not None:
+            # Written before there were other metrics.
+            asked = counts.num_scored or counts.num_questions
+            old = {"value": data["accuracy"], "ci95": data["accuracy_ci95"], "n": asked}
+            read["scores"] = {ACCURACY.name: old}
+        run = {"run_id": run_id, "model": model}
+        return quantities.from_plain(cls, {**data, **read}, counts=counts, **run)
 
 
-def _groups_to_json(groups: quantities.ByGroup, key: str = "accuracy") -> quantities.Json:
-    plain: quantities.Json = quantities.mapped(
-        partial(quantities.estimate_to_json, key=key), groups, 2
-    )
-    return plain
+def _values_to_json(scores: quantities.Scores) -> quantities.Json:
+    return {name: quantities.estimate_to_json(one, "value") for name, one in scores.items()}
 
 
 # Heading of a column whose rows have different metrics; their names stand beside the benchmarks.
@@ -266,12 +255,6 @@ def metric_title(cell: CellSummary, metric: str = "") -> str:
     name = metric or cell.metric
     titles = {one.name: one.title for one in facts_of(cell.benchmark).metrics}
     return titles.get(name, name)
-
-
-def counted_unit(cell: CellSummary) -> str:
-    """What has a value in a cell's headline: `question` or `group`."""
-    units = {one.name: one.unit for one in facts_of(cell.benchmark).metrics}
-    return units.get(cell.metric, "question")
 
 
 def headline_title(cells: Sequence[CellSummary]) -> str:
@@ -352,15 +335,9 @@ class RunSummary:
             KeyError: If a key that every version wrote is missing.
         """
         run_id, model = data["run_id"], data["model"]
-        return quantities.from_plain(
-            cls,
-            data,
-            counts=quantities.from_plain(quantities.QuestionCounts, data),
-            throughput=quantities.from_plain(quantities.Throughput, data.get("throughput") or {}),
-            cells=tuple(
-                CellSummary.from_json(cell, run_id=run_id, model=model) for cell in data["cells"]
-            ),
-        )
+        counts = quantities.from_plain(quantities.QuestionCounts, data)
+        cells = [CellSummary.from_json(one, run_id=run_id, model=model) for one in data["cells"]]
+        return quantities.from_plain(cls, data, counts=counts, cells=tuple(cells))
 
 
 def main_cell(cells: Sequence[CellSummary], kind: str) -> CellSummary | None:

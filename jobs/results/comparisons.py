@@ -15,121 +15,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
-import numpy as np
-import numpy.typing as npt
+import pandas as pd
 
 from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary
 from tango_core.compressors import CONTROLS
-from tango_core.metrics import Comparison, compare_paired
+from tango_core.metrics import ACCURACY, Comparison, compare_paired
 from tango_core.metrics.comparison import LEVEL, holm_adjusted
 
-
-@dataclass(frozen=True)
-class GroupDifference:
-    """One cell against all tokens, on the questions with one value of a group.
-
-    Attributes:
-        cell: The cell.
-        value: Of the group.
-        paired: The difference, with whole clips as units.
-        p_value: That of `paired`, corrected for all differences of the family (Holm).
-    """
-
-    cell: CellSummary
-    value: str
-    paired: Comparison
-    p_value: float
-
-    @property
-    def survives(self) -> bool:
-        """Whether the corrected p value is below 0.05."""
-        return self.p_value < LEVEL
+_FIGURES = ("num_questions", "num_clips", "num_gained", "num_lost", "difference")
 
 
-@dataclass(frozen=True)
-class Family:
-    """All differences to all tokens in one metric of one benchmark, by the values of one group.
+def differences_by_group(cells: Sequence[CellSummary]) -> pd.DataFrame:
+    """Every difference to `full` on the questions with one value of a group, the headline first.
 
-    They are looked at together, so their p values are corrected together.
-
-    Attributes:
-        benchmark: Entry of `BENCHMARKS`.
-        metric: Name of the metric.
-        group: Name of the group.
-        members: In the order of the cells, then of the values.
-    """
-
-    benchmark: str
-    metric: str
-    group: str
-    members: tuple[GroupDifference, ...]
-
-    @property
-    def num_surviving(self) -> int:
-        """How many differences survive the correction."""
-        return sum(member.survives for member in self.members)
-
-
-def families_of(cells: Sequence[CellSummary]) -> list[Family]:
-    """Every benchmark's differences by every group, the headline first.
+    Differences of one benchmark, metric and group are looked at together, so their p values are
+    corrected together: `p_value_holm`, for `num_comparisons`.
 
     Args:
-        cells: Of one run or of several; those without a comparison with all tokens are left out.
+        cells: Cells of one run or of several; those without a comparison are left out.
+
+    Returns:
+        A row per difference, with the columns of `differences_by_group.csv`; those that are
+        corrected together follow each other, in the order of the cells, then of the values.
     """
-    found: dict[tuple[str, str, str], list[tuple[CellSummary, str, Comparison]]] = {}
+    rows = []
     for cell in cells:
         by_metric = cell.versus_full.by_group if cell.versus_full else {}
         for metric in sorted(by_metric, key=lambda name: name != cell.metric):
             for group, values in by_metric[metric].items():
-                members = found.setdefault((cell.benchmark, metric, group), [])
-                members += [(cell, value, paired) for value, paired in values.items()]
-    families = []
-    for (benchmark, metric, group), members in found.items():
-        adjusted = holm_adjusted([paired.p_value for _, _, paired in members])
-        rows = zip(members, adjusted, strict=True)
-        own = tuple(GroupDifference(*member, p) for member, p in rows)
-        families.append(Family(benchmark, metric, group, own))
-    return families
+                for value, paired in values.items():
+                    names = (cell.run_id, cell.model, cell.benchmark, cell.name, cell.method)
+                    places = (cell.retention_requested, metric, group, value)
+                    figures = (getattr(paired, name) for name in _FIGURES)
+                    ends = (paired.low, paired.high, paired.too_few_clips, paired.p_value)
+                    rows.append((*names, *places, *figures, *ends))
+    header = [
+        *("run_id", "model", "benchmark", "cell", "method", "retention", "metric", "group"),
+        *("value", *_FIGURES, "difference_low", "difference_high", "too_few_clips", "p_value"),
+    ]
+    found = pd.DataFrame(rows, columns=header)
+    families = found.groupby(["benchmark", "metric", "group"], sort=False)
+    found["num_comparisons"] = families["p_value"].transform("size")
+    adjusted = families["p_value"].transform(lambda values: holm_adjusted(list(values)))
+    found["p_value_holm"] = adjusted
+    return found.iloc[families.ngroup().argsort(kind="stable")]
 
 
 # Shares of tokens that differ by less than this part of the control's are called equal.
 EQUAL = 0.02
 # A smaller input stands at a retention if its share differs by at most this part of it.
 NEAR = 0.25
-Mask = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class RightWrong:
-    """What a cell answered.
-
-    Attributes:
-        questions: (n,) different keys of the questions that count in the headline.
-        clips: (n,) keys of the clips they are about.
-        scores: (n,) what the headline averages, in [0, 1]: of accuracy 1 for right, 0 for wrong.
-        right_wrong: Whether all scores are 0 or 1.
-    """
-
-    questions: npt.NDArray[np.generic]
-    clips: npt.NDArray[np.generic]
-    scores: Floats
-    right_wrong: bool = True
-
-    def on(self, questions: npt.NDArray[np.generic]) -> tuple[Floats, npt.NDArray[np.generic]]:
-        """(n,) scores and (n,) clips of questions that all were asked."""
-        if np.array_equal(self.questions, questions):
-            return self.scores, self.clips
-        order = np.argsort(self.questions)
-        at = order[np.searchsorted(self.questions, questions, sorter=order)]
-        return self.scores[at], self.clips[at]
-
-
-# Index of a cell -> what it answered.
-Answers = Callable[[int], RightWrong]
+# Index of a cell -> its answers that count in the headline: a table with the questions' keys as
+# index, `clip` (a key, too) and `score` (what the headline averages, in [0, 1]).
+Answers = Callable[[int], pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -231,27 +171,28 @@ def _controlled(
     controls |= _smaller_input(cells, members)
     if not controls or not methods:
         return None
-    best = max(controls, key=lambda index: _headline(controls[index]))
-    full = [
-        index
-        for index, cell in enumerate(cells)
-        if cell.is_baseline and all(comparable(cell, one) for one in members)
-    ]
-    control, whole = answers(best), answers(full[0]) if full else None
-    compared = []
-    for index in methods:
-        own = answers(index)
-        compared.append((index, compare_answers(own, control), _filtered(own, control, whole)))
-    adjusted = iter(holm_adjusted([one.p_value for _, one, _ in compared if one is not None]))
+    best = max(controls, key=lambda at: one.value if (one := controls[at].headline) else 0.0)
+    full = next(
+        (
+            index
+            for index, cell in enumerate(cells)
+            if cell.is_baseline and all(comparable(cell, one) for one in members)
+        ),
+        None,
+    )
+    control, whole = answers(best), None if full is None else answers(full)
+    own = {index: answers(index) for index in methods}
+    versus = {index: compare_answers(one, control) for index, one in own.items()}
+    adjusted = iter(holm_adjusted([one.p_value for one in versus.values() if one is not None]))
     found = [
         AgainstControl(
             cells[index],
-            versus,
-            None if versus is None else next(adjusted),
+            versus[index],
+            None if versus[index] is None else next(adjusted),
             _equal_tokens(cells[index], controls[best]),
-            filtered,
+            _filtered(cells[index], own[index], control, whole),
         )
-        for index, versus, filtered in compared
+        for index in methods
     ]
     return ControlledRetention(members[0].retention_requested, controls[best], tuple(found))
 
@@ -265,47 +206,43 @@ def _smaller_input(
     """
     own = members[0]
     asked = own.retention_requested
-    found = [
-        (index, replace(cell, name=f"{cell.name} {cell.input_size}", equivalent_retention=share))
-        for index, cell in enumerate(cells)
-        if cell.is_baseline
-        and cell.headline
-        and cell.input_size
-        and all(comparable(replace(cell, input_size=own.input_size), one) for one in members)
-        and cell.questions_digest == own.questions_digest
-        and own.tokens_total
-        and abs((share := cell.tokens_kept / own.tokens_total) - asked) <= NEAR * asked
-        and share < 1
-    ]
-    found.sort(key=lambda entry: abs((entry[1].equivalent_retention or 0.0) - asked))
-    return dict(found[:1])
+    found: dict[float, dict[int, CellSummary]] = {}
+    for index, cell in enumerate(cells):
+        alike = replace(cell, input_size=own.input_size)
+        if (
+            cell.is_baseline
+            and cell.headline
+            and cell.input_size
+            and own.tokens_total
+            and cell.questions_digest == own.questions_digest
+            and all(comparable(alike, one) for one in members)
+        ):
+            share = cell.tokens_kept / own.tokens_total
+            named = f"{cell.name} {cell.input_size}"
+            if share < 1 and abs(share - asked) <= NEAR * asked:
+                control = replace(cell, name=named, equivalent_retention=share)
+                found.setdefault(abs(share - asked), {index: control})
+    return found[min(found)] if found else {}
 
 
-def compare_answers(own: RightWrong, other: RightWrong) -> Comparison | None:
+def compare_answers(own: pd.DataFrame, other: pd.DataFrame) -> Comparison | None:
     """Compare two cells on the questions both were asked."""
-    common = np.intersect1d(own.questions, other.questions)
-    scores, clips = own.on(common)
-    return compare_paired(scores, other.on(common)[0], clips)
+    both = own.join(other["score"].rename("other"), how="inner")
+    return compare_paired(both["score"], both["other"], both["clip"])
 
 
-def _filtered(own: RightWrong, control: RightWrong, full: RightWrong | None) -> Filtered | None:
+def _filtered(
+    cell: CellSummary, own: pd.DataFrame, control: pd.DataFrame, full: pd.DataFrame | None
+) -> Filtered | None:
     """A method by VTC-Bench's filter."""
-    if full is None or not own.right_wrong:
+    if full is None or cell.metric != ACCURACY.name:
         return None
-    common = reduce(np.intersect1d, [one.questions for one in (own, control, full)])
-    right, known, other = (one.on(common)[0] == 1 for one in (own, full, control))
-    easy, hard = known & other, known & ~other
-    return Filtered(int(hard.sum()), int(easy.sum()), _mean(right, hard), _mean(right, easy))
-
-
-def _mean(right: Mask, where: Mask) -> float | None:
-    """Accuracy on some questions; `None` if there are none."""
-    return float(right[where].mean()) if where.any() else None
-
-
-def _headline(cell: CellSummary) -> float:
-    """Headline of a cell that has one."""
-    return cell.headline.value if cell.headline else 0.0
+    every = [one["score"] == 1 for one in (own, control, full)]
+    right = pd.concat(every, axis=1, join="inner", keys=["own", "control", "full"])
+    known = right[right["full"]]
+    hard, easy = known["own"][~known["control"]], known["own"][known["control"]]
+    shares = (float(one.mean()) if len(one) else None for one in (hard, easy))
+    return Filtered(len(hard), len(easy), *shares)
 
 
 def _equal_tokens(cell: CellSummary, control: CellSummary) -> bool | None:

@@ -48,14 +48,6 @@ class CellFacts:
     cache: str = ""
     reads_question: bool = False
 
-    def __post_init__(self) -> None:
-        """Check that every share of tokens is in (0, 1]."""
-        for share in (self.retention, *(self.layer_shares or ())):
-            if not 0 < share <= 1:
-                raise InputError(
-                    f"cell {self.name!r}: shares of tokens must be in (0, 1], got {share}"
-                )
-
     @property
     def mean_layer_share(self) -> float:
         """Share of the prompt's visual tokens that enters a layer, averaged over the layers."""
@@ -203,7 +195,8 @@ class JobFacts:
         path = run_dir / FACTS_FILE
         if not path.is_file():
             raise MissingFileError(
-                f"{home_of(run_dir)} is not a finished run: {_lack(run_dir)}; {_hint(run_dir)}"
+                f"{home_of(run_dir)} is not a finished run: it holds no {FACTS_FILE}; name a "
+                f"directory in it, or continue the run with --resume {resumed_as(run_dir)}"
             )
         try:
             return cls.from_json(parse_json(read_text(path), path.name))
@@ -223,20 +216,3 @@ def resumed_as(run_dir: Path) -> str:
     """What `--resume` takes for a run: its name, or its URL where this is a copy of it."""
     home = home_of(run_dir)
     return run_dir.name if isinstance(home, Path) else str(home)
-
-
-def _lack(folder: Path) -> str:
-    """Why what a user named is no finished run."""
-    if folder.is_dir():
-        return f"it holds no {FACTS_FILE}"
-    return "it is a file" if folder.exists() else "there is no such directory"
-
-
-def _hint(folder: Path) -> str:
-    """What to do about a directory that is no finished run."""
-    if (folder / JOB_FILE).is_file():
-        return f"continue it with --resume {resumed_as(folder)}"
-    inside = sorted(path.parent for path in folder.glob(f"*/{FACTS_FILE}"))
-    if inside:
-        return f"it holds {len(inside)} runs, name those you mean, e.g. {inside[-1]}"
-    return "give a directory that `tango evaluate` or `tango sweep` wrote"

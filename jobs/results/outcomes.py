@@ -1,20 +1,20 @@
-"""Outcome of every question and cell of a benchmark as arrays, with the groups of questions.
+"""Outcome of every question and cell of a benchmark, with the groups of questions.
 
-Sixty million answers take sixty megabytes, so accuracies, break-downs and paired comparisons are
-exact whatever the size of a run. Where a benchmark has scores that are not right or wrong, they are
-kept too, in eight bytes each.
+A few bytes are kept per answer, so accuracies, break-downs and paired comparisons are exact
+whatever the size of a run.
 """
 
 from __future__ import annotations
 
-import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from jobs.results.answer_columns import (
     PRESENT,
@@ -23,11 +23,12 @@ from jobs.results.answer_columns import (
     AnswerColumns,
     Mask,
     Values,
+    question_keys,
     read_groups,
 )
-from jobs.results.measurements import FIRST_TOKEN, Measurements
+from jobs.results.measurements import FIRST_TOKEN
 from jobs.results.quantities import ByGroup, Comparison, CrossTable, DifferencesByGroup
-from pipeline.progress.parts import Codes, Digests, digests_of, question_digest
+from pipeline.progress.parts import Codes
 from tango_core.benchmarks import facts_of
 from tango_core.benchmarks.protocols.protocol import listed_name
 from tango_core.benchmarks.protocols.subtitles import SHOWN
@@ -35,21 +36,11 @@ from tango_core.metrics import Comparison as ScoreDifference
 from tango_core.metrics import Counted, Estimate, Metric, Questions, compare_clips
 
 Bits = npt.NDArray[np.uint8]
-Keys = npt.NDArray[np.uint64]
 
 # Values of groups that some questions have in common, one per group.
 _Value = tuple[str, ...]
-# What is known of every question: numbers of its clip and of its set of groups, its key (equal in
-# all runs), digests of its prompt and of the frames that were shown (0 where not recorded).
-_QUESTION: dict[str, npt.DTypeLike] = {
-    "clip": np.int32,
-    "group": np.int32,
-    "key": "S16",
-    "prompts": np.uint64,
-    "frames": np.uint64,
-}
-# The times whose medians are compared between cells, in profile mode.
-_TTFT, _FIRST = "ttft", "first"
+_Found = TypeVar("_Found")
+_ASKED = {"clip": "int32", "group": "int32", "key": "uint64"}
 
 
 class Outcomes:
@@ -58,106 +49,91 @@ class Outcomes:
     Args:
         benchmark: Entry of `BENCHMARKS`.
         profile: Whether times are compared question by question.
-        measurements: Receives the answers, too.
 
     Attributes:
         metrics: Those of the benchmark, the headline first.
-        cells: Name of a cell -> its number.
         groups: The different sets of groups that questions have, in the order in which they occur.
         num_clips: Clips that the questions are about.
+        num_questions: Different questions.
     """
 
-    def __init__(
-        self, benchmark: str, *, profile: bool = False, measurements: Measurements | None = None
-    ) -> None:
-        self.cells: dict[str, int] = {}
+    def __init__(self, benchmark: str, *, profile: bool = False) -> None:
         self.groups: list[Mapping[str, str]] = []
-        self.num_clips = 0
-        self._benchmark, self._facts = benchmark, facts_of(benchmark)
-        self._measurements = measurements
+        self.num_clips = self.num_questions = 0
+        self._facts = facts_of(benchmark)
         self.metrics = tuple(self._facts.metrics)
         # What is kept of every answer.
-        self._kept: dict[str, Callable[[AnswerColumns], npt.NDArray[Any]]]
-        self._kept = {"bits": lambda answers: answers.bits}
+        self._kept: dict[str, Callable[[AnswerColumns], npt.NDArray[Any]]] = {
+            "bits": lambda answers: answers.bits,
+            "harness": lambda answers: answers.numbers("harness_score"),
+        }
         if any(metric.reads_scores for metric in self.metrics):
             self._kept["scores"] = lambda answers: answers.scores
-        if self.metrics[0].unit != "question":
-            self._kept["harness"] = lambda answers: answers.numbers("harness_score")
         if profile:
-            self._kept[_TTFT] = lambda answers: answers.numbers("ttft_ms")
-            self._kept[_FIRST] = lambda answers: np.sum(
+            self._kept["ttft"] = lambda answers: answers.numbers("ttft_ms")
+            self._kept["first_token"] = lambda answers: np.sum(
                 [answers.numbers(name) for name in FIRST_TOKEN], axis=0
             )
-        # Name -> part by part a (cells, questions) matrix; the first parts may know fewer cells.
-        self._matrices: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in self._kept}
         self._group_codes: dict[str, int] = {}
-        self._parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _QUESTION}
-        self._labels: dict[tuple[str, ...], _Labels] = {}
+        self._questions: list[pd.DataFrame] = []
+        self._pairs: dict[tuple[str, ...], tuple[Codes, Codes, dict[_Value, slice]]] = {}
+        # Cell -> part by part the kept values, with the questions' numbers as index.
+        self._answers: defaultdict[str, list[pd.DataFrame]] = defaultdict(list)
 
     def add(self, answers: AnswerColumns) -> None:
         """Take the answers about some clips of this benchmark, which come in no other table."""
-        numbers, first, _ = answers.questions
-        own_cells = [self.cells.setdefault(name, len(self.cells)) for _, name in answers.cell_names]
-        slots = (np.array(own_cells, np.int64)[answers.cells], numbers)
-        groups = self._groups_of(answers)
-        if self._measurements:
-            self._measurements.add(answers, groups, self.groups)
-        part = {
+        keys = question_keys(answers.table)
+        numbers, unique_keys = pd.factorize(keys)
+        first = np.unique(numbers, return_index=True)[1]
+        asked = {
             "clip": answers.clips[first] + self.num_clips,
-            "group": groups[first],
-            "key": question_keys(answers),
-            "prompts": _digests(answers, "prompt_digest", numbers, len(first)),
-            "frames": _digests(answers, "frames_digest", numbers, len(first)),
+            "group": self._codes_of_groups(answers)[first],
+            "key": unique_keys,
         }
-        for name, values in part.items():
-            self._parts[name].append(values.astype(_QUESTION[name]))
+        self._questions.append(pd.DataFrame(asked).astype(_ASKED))
+        index = (numbers + self.num_questions).astype(np.int32)
+        kept = pd.DataFrame({name: of(answers) for name, of in self._kept.items()}, index=index)
+        for number, (_, cell) in enumerate(answers.cell_names):
+            self._answers[cell].append(kept[answers.cells == number])
         self.num_clips += len(answers.clip_names)
-        for name, kept in self._kept.items():
-            matrix = np.full((len(self.cells), len(first)), _absent(name))
-            matrix[slots] = kept(answers)
-            self._matrices[name].append(matrix)
+        self.num_questions += len(first)
 
-    def _groups_of(self, answers: AnswerColumns) -> Codes:
+    def _codes_of_groups(self, answers: AnswerColumns) -> Codes:
         """(n,) number of every row's set of groups."""
-        codes, values = answers.texts("groups")
+        codes, texts = answers.texts("groups")
         numbers = []
-        for value in [*values, None]:
-            groups = read_groups(value)
-            key = value if isinstance(value, str) else repr(sorted(groups.items()))
+        for text in [*texts, None]:
+            key = text or ""
             if key not in self._group_codes:
                 self._group_codes[key] = len(self.groups)
-                self.groups.append(groups)
+                self.groups.append(read_groups(text))
             numbers.append(self._group_codes[key])
         return np.array(numbers, np.int64)[codes]
 
     @cached_property
-    def asked(self) -> dict[str, npt.NDArray[Any]]:
-        """(q,) arrays of what is known of the questions: `clip`, `group`, `key` and digests."""
-        return {
-            name: np.concatenate([np.empty(0, kind), *self._parts[name]])
-            for name, kind in _QUESTION.items()
-        }
+    def asked(self) -> pd.DataFrame:
+        """A row per question: numbers of its `clip` and set of groups (`group`), and its `key`."""
+        none = pd.DataFrame({name: np.empty(0, kind) for name, kind in _ASKED.items()})
+        return pd.concat([none, *self._questions], ignore_index=True)
 
     @property
-    def num_questions(self) -> int:
-        """Different questions."""
-        return len(self.asked["key"])
+    def cells(self) -> list[str]:
+        """Names of the cells that have answers."""
+        return list(self._answers)
 
     def bits(self, cell: str) -> Bits:
         """(q,) outcome of every question under a cell, 0 where it was not asked."""
-        return self._row("bits", cell)
+        return self._row("bits", cell, np.uint8(0))
 
-    def _row(self, name: str, cell: str) -> npt.NDArray[Any]:
+    def _row(self, name: str, cell: str, absent: Any = np.nan) -> npt.NDArray[Any]:
         """(q,) one value per question under a cell."""
-        index = self.cells.get(cell, sys.maxsize)
-        rows = [
-            part[index] if index < len(part) else np.full(part.shape[1], _absent(name))
-            for part in self._matrices[name]
-        ]
-        return np.concatenate([np.empty(0, np.uint8), *rows])
+        found = np.full(self.num_questions, absent)
+        for part in self._answers.get(cell, ()):
+            found[part.index] = part[name]
+        return found
 
     def times(self, cell: str, name: str) -> Values:
-        """(q,) time to the first token of every question under a cell, NaN where not known."""
+        """(q,) `ttft` or `first_token` of every question under a cell, NaN where not known."""
         return self._row(name, cell)
 
     def count(self, metric: Metric, cell: str) -> Counted:
@@ -170,46 +146,41 @@ class Outcomes:
         self, metric: Metric, scored: Mask, right: Mask, scores: Values | None = None
     ) -> Counted:
         values = right.astype(np.float64) if scores is None else np.nan_to_num(scores)
-        asked = self.asked
-        return metric.count(
-            Questions(scored, right, values, asked["clip"], self.groups, asked["group"])
-        )
+        clips, codes = (self.asked[name].to_numpy() for name in ("clip", "group"))
+        return metric.count(Questions(scored, right, values, clips, self.groups, codes))
 
     def harness_value(self, cell: str, protocol: str) -> float | None:
         """What the harness of the protocol would print for a cell; `None` if it is not known.
 
         A share, in [-1, 1] where imported failures of VLMEvalKit cost a point.
         """
-        if "harness" in self._kept:
-            scores = self._row("harness", cell)
-            counts, values = self._count(self.metrics[0], ~np.isnan(scores), scores == 1)
-            return float(values[counts].mean()) if counts.any() else None
-        name = listed_name(self._facts.protocols, protocol.removesuffix(SHOWN))
-        known, group = self._facts.protocols.get(name), self._facts.macro_group
-        sums: dict[str, tuple[float, int]] = {}
-        own = (self._benchmark, cell)
-        found = self._measurements.harness_scores(own) if self._measurements else []
-        for number, total, count in found:
-            value = self.groups[number].get(group, "") if group and known and known.macro else "all"
-            before, counted = sums.get(value, (0.0, 0))
-            sums[value] = before + total, counted + count
-        means = [total / count for value, (total, count) in sums.items() if value]
-        return sum(means) / len(means) if means else None
+        scores = self._row("harness", cell)
+        known = ~np.isnan(scores)
+        if self.metrics[0].unit != "question":
+            known, scores = self._count(self.metrics[0], known, scores == 1)
+        if not known.any():
+            return None
+        protocols = self._facts.protocols
+        found = protocols.get(listed_name(protocols, protocol.removesuffix(SHOWN)))
+        if found is None or not found.macro or not self._facts.macro_group:
+            return float(scores[known].mean())
+        values = [groups.get(self._facts.macro_group, "") for groups in self.groups]
+        of_question = np.array(values, dtype=object)[self.asked["group"]]
+        means = pd.Series(scores[known]).groupby(of_question[known]).mean()
+        return float(means.drop("", errors="ignore").mean())
 
     def digest(self, cell: str) -> str:
-        """What stands for the questions of a cell; "" if there are none."""
+        """Digest of the questions of a cell; "" if there are none."""
         keys = self.asked["key"][(self.bits(cell) & PRESENT) > 0]
-        if not len(keys):
-            return ""
-        return "".join(f"{int(half):016x}" for half in np.add.reduce(_halves(keys), axis=0))
+        return f"{int(keys.sum()) % 2**64:016x}" if len(keys) else ""
 
     def estimate(self, metric: Metric, counted: Counted) -> Estimate | None:
         """A metric over all questions."""
-        return self._by(()).estimates(metric, counted).get(())
+        return self._estimates(metric, counted).get(())
 
     def by_group(self, metric: Metric, counted: Counted) -> ByGroup:
         """Group -> value -> a metric there, both in alphabetical order."""
-        found = {name: self._by((name,)).estimates(metric, counted) for name in self._listed}
+        found = {name: self._estimates(metric, counted, name) for name in self._listed}
         return {name: _one_key(values) for name, values in found.items() if values}
 
     def cross(self, metric: Metric, counted: Counted) -> CrossTable:
@@ -222,12 +193,12 @@ class Outcomes:
         groups = self._facts.cross_table
         if groups is None:
             return {}
-        values = sorted(self._by((groups.rows,)).estimates(metric, counted))
+        values = self._estimates(metric, counted, groups.rows)
         table: dict[str, dict[str, dict[str, Estimate]]] = {value: {} for (value,) in values}
         for inner in sorted(groups.columns):
-            found = self._by((groups.rows, inner)).estimates(metric, counted)
-            for value, inner_value in sorted(found):
-                table[value].setdefault(inner, {})[inner_value] = found[value, inner_value]
+            found = self._estimates(metric, counted, groups.rows, inner)
+            for (value, inner_value), estimate in found.items():
+                table[value].setdefault(inner, {})[inner_value] = estimate
         return {groups.rows: table} if table else {}
 
     def difference(self, both: Mask, changes: Values) -> ScoreDifference | None:
@@ -235,14 +206,14 @@ class Outcomes:
 
         Args:
             both: (q,) which questions have a value under both cells.
-            changes: (q,) value under one cell minus that under the other, in [-1, 1]; what stands
-                at other questions is ignored.
+            changes: (q,) value under one cell minus that under the other, in [-1, 1]; other
+                questions are ignored.
         """
-        return self._by(()).differences(both, changes).get(())
+        return self._differences(both, changes).get(())
 
     def differences(self, both: Mask, changes: Values) -> DifferencesByGroup:
         """Group -> value -> paired difference there, both in alphabetical order."""
-        found = {name: self._by((name,)).differences(both, changes) for name in self._listed}
+        found = {name: self._differences(both, changes, name) for name in self._listed}
         return {name: _one_key(values) for name, values in found.items() if values}
 
     @cached_property
@@ -251,15 +222,79 @@ class Outcomes:
         names = {name for mapping in self.groups for name in mapping}
         return sorted(names - set(self._facts.unlisted_groups))
 
-    def _by(self, names: tuple[str, ...]) -> _Labels:
-        """Questions by the values of no group, of one, or of two; worked out once."""
-        if names not in self._labels:
-            of_set = [self._values(mapping, names) for mapping in self.groups]
-            self._labels[names] = _Labels(of_set, self.asked["group"], self.asked["clip"])
-        return self._labels[names]
+    def _estimates(self, metric: Metric, counted: Counted, *names: str) -> dict[_Value, Estimate]:
+        """The metric for every value of some groups."""
 
-    def _values(self, mapping: Mapping[str, str], names: Sequence[str]) -> list[_Value]:
-        """What a set of groups says of some groups: nothing, a value, or several."""
+        def estimate(clips: Mapping[str, Values]) -> Estimate | None:
+            return metric.estimate(clips["sum"], clips["asked"])
+
+        return self._by_value(names, counted.counts, {"sum": counted.values}, estimate)
+
+    def _differences(
+        self, both: Mask, changes: Values, *names: str
+    ) -> dict[_Value, ScoreDifference]:
+        """The paired difference for every value of some groups."""
+
+        def difference(clips: Mapping[str, Values]) -> ScoreDifference | None:
+            changed = int(clips["rose"].sum()), int(clips["fell"].sum())
+            return compare_clips(clips["gained"], clips["lost"], clips["asked"], changed=changed)
+
+        gained, lost = np.maximum(changes, 0.0), np.maximum(-changes, 0.0)
+        columns = {"gained": gained, "lost": lost, "rose": changes > 0, "fell": changes < 0}
+        return self._by_value(names, both, columns, difference)
+
+    def _by_value(
+        self,
+        names: Sequence[str],
+        counts: Mask,
+        columns: Mapping[str, npt.NDArray[Any]],
+        compute: Callable[[Mapping[str, Values]], _Found | None],
+    ) -> dict[_Value, _Found]:
+        """What a function makes of sums per clip, for every value of some groups, in order.
+
+        A question may have several values of a group (`Benchmark.several_valued`).
+
+        Args:
+            names: Names of the groups.
+            counts: (q,) which questions count.
+            columns: (q,) values that are summed per clip, and beside them `asked`, their number.
+            compute: The function.
+        """
+        questions, pairs, slices = self._pairs_of(tuple(names))
+        rows = counts[questions].nonzero()[0]
+        size = int(pairs.max(initial=-1)) + 1
+        sums = {"asked": np.bincount(pairs[rows], minlength=size).astype(np.float64)}
+        for name, values in columns.items():
+            sums[name] = np.bincount(pairs[rows], values[questions[rows]], size).astype(np.float64)
+        found = {}
+        for value, own in slices.items():
+            computed = compute({name: column[own] for name, column in sums.items()})
+            if computed is not None:
+                found[value] = computed
+        return found
+
+    def _pairs_of(self, names: tuple[str, ...]) -> tuple[Codes, Codes, dict[_Value, slice]]:
+        """Questions by the values of some groups and by clip.
+
+        Returns:
+            The question and the pair of value and clip of every row, and the pairs of every value.
+        """
+        if names not in self._pairs:
+            values = [self._values_of(mapping, names) for mapping in self.groups]
+            known = sorted({value for own in values for value in own})
+            sets = [(at, known.index(value)) for at, own in enumerate(values) for value in own]
+            of_set = pd.DataFrame(sets, columns=["group", "value"], dtype=np.int32)
+            rows = self.asked[["clip", "group"]].reset_index(names="row").merge(of_set, on="group")
+            pairs = rows.groupby(["value", "clip"])
+            value_of_pair = pairs.size().index.get_level_values("value")
+            starts = np.searchsorted(value_of_pair, np.arange(len(known) + 1)).tolist()
+            slices = dict(zip(known, (slice(*ends) for ends in pairwise(starts)), strict=True))
+            questions, numbers = (np.asarray(o, np.int64) for o in (rows["row"], pairs.ngroup()))
+            self._pairs[names] = questions, numbers, slices
+        return self._pairs[names]
+
+    def _values_of(self, mapping: Mapping[str, str], names: Sequence[str]) -> list[_Value]:
+        """Values that a set of groups has of some groups; none if it lacks one of them."""
         if not all(name in mapping for name in names):
             return []
         several = self._facts.several_valued
@@ -267,102 +302,9 @@ class Outcomes:
         return list(dict.fromkeys(product(*parts)))
 
 
-class _Labels:
-    """The values that questions have of some groups, and how clips divide over them.
-
-    A question may have several values of a group (`Benchmark.several_valued`).
-    """
-
-    def __init__(self, of_set: Sequence[Sequence[_Value]], codes: Codes, clips: Codes) -> None:
-        numbers: dict[_Value, int] = {}
-        widest = max([1, *map(len, of_set)])
-        labels = np.full((len(of_set) + 1, widest), -1, np.int64)
-        for at, values in enumerate(of_set):
-            own = [numbers.setdefault(value, len(numbers)) for value in values]
-            labels[at, : len(own)] = own
-        of_question = labels[codes]
-        self._rows, columns = (of_question >= 0).nonzero()
-        num_clips = int(clips.max(initial=0)) + 1
-        pairs = of_question[self._rows, columns] * num_clips + clips[self._rows]
-        found, pair_of = np.unique(pairs, return_inverse=True)
-        self._pair_of, self._size = pair_of.astype(np.int32), len(found)
-        starts = np.searchsorted(found, np.arange(len(numbers) + 1) * num_clips)
-        # Of every value its pairs with a clip.
-        self._slices = {
-            value: slice(*ends)
-            for value, ends in zip(numbers, pairwise(starts.tolist()), strict=True)
-        }
-
-    def estimates(self, metric: Metric, counted: Counted) -> dict[_Value, Estimate]:
-        """The metric for every value that a question which counts has."""
-        asked, sums = self._per_pair(*counted)
-        every = {v: metric.estimate(sums[own], asked[own]) for v, own in self._slices.items()}
-        return {value: found for value, found in every.items() if found is not None}
-
-    def differences(self, both: Mask, changes: Values) -> dict[_Value, ScoreDifference]:
-        """The paired difference for every value of which some question counts."""
-        asked, _ = self._per_pair(both, changes)
-        num_rose, gained = self._per_pair(both & (changes > 0), changes)
-        num_fell, lost = self._per_pair(both & (changes < 0), -changes)
-        found = {}
-        for value, own in self._slices.items():
-            changed = int(num_rose[own].sum()), int(num_fell[own].sum())
-            difference = compare_clips(gained[own], lost[own], asked[own], changed=changed)
-            if difference is not None:
-                found[value] = difference
-        return found
-
-    def _per_pair(self, counts: Mask, values: Values) -> tuple[Values, Values]:
-        """How many questions count and the sum of their values, of every clip under every value."""
-        counts, values = counts[self._rows], values[self._rows]
-        pairs = self._pair_of[counts]
-        return (
-            np.bincount(pairs, minlength=self._size).astype(np.float64),
-            np.bincount(pairs, weights=values[counts], minlength=self._size).astype(np.float64),
-        )
-
-
 def _one_key(found: Mapping[_Value, Any]) -> dict[str, Any]:
-    """What was found by the values of one group, in alphabetical order."""
-    return {value: found[(value,)] for (value,) in sorted(found)}
-
-
-def _absent(name: str) -> Any:
-    """What stands where an answer is absent."""
-    return np.uint8(0) if name == "bits" else np.nan
-
-
-def question_keys(answers: AnswerColumns) -> Digests:
-    """(q,) one digest from that of the clip and that of the question, equal in all runs."""
-    _, first, ids = answers.questions
-    questions = np.array([question_digest(one) for one in ids], np.uint64)
-    halves = _halves(digests_of(answers.clip_names)[answers.clips[first]]).copy()
-    halves[:, 0] ^= questions
-    halves[:, 1] += questions * np.uint64(0x9E3779B97F4A7C15)
-    return halves.view("S16").reshape(-1)
-
-
-def _halves(digests: Digests) -> Keys:
-    """(q, 2) digests as numbers."""
-    return np.ascontiguousarray(digests).view(np.uint64).reshape(-1, 2)
-
-
-def _digests(answers: AnswerColumns, name: str, questions: Codes, size: int) -> Keys:
-    """(size,) a column of hexadecimal digests as numbers, one per question; 0 if unknown."""
-    codes, texts = answers.texts(name)
-    numbers = np.array([*(_number(text) for text in texts), 0], np.uint64)[codes]
-    found = np.zeros(size, np.uint64)
-    known = numbers != 0
-    found[questions[known][::-1]] = numbers[known][::-1]  # the first one counts
-    return found
-
-
-def _number(text: object) -> int:
-    """A digest as a number; other texts by their own digest."""
-    try:
-        return int(str(text), 16) % 2**64
-    except ValueError:
-        return question_digest(str(text))
+    """The same by the values of one group."""
+    return {value: one for (value,), one in found.items()}
 
 
 def compare_cells(
@@ -401,31 +343,19 @@ def compare_cells(
         _speed_up(ours.times(cell, name), np.append(theirs.times(other, name), np.nan)[place])
         if profile
         else None
-        for name in (_TTFT, _FIRST)
+        for name in ("ttft", "first_token")
     )
     comparison = Comparison(paired[headline], ttft, first, also, by_group)
     return None if comparison == Comparison() else comparison
 
 
 def places(ours: Outcomes, theirs: Outcomes) -> Codes:
-    """(q,) where another run has the questions of this one; -1 for nowhere."""
-    if ours is theirs:
-        return np.arange(ours.num_questions)
-    if not theirs.num_questions:
-        return np.full(ours.num_questions, -1)
-    keys, other_keys = ours.asked["key"], theirs.asked["key"]
-    order = np.argsort(other_keys)
-    ordered = other_keys[order]
-    at = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
-    return np.where(ordered[at] == keys, order[at], -1)
+    """(q,) index of this run's questions in another run; -1 for those that it was not asked."""
+    return np.asarray(pd.Index(theirs.asked["key"]).get_indexer(ours.asked["key"]))
 
 
 def _speed_up(ours: Values, theirs: Values) -> float | None:
-    """How much sooner a cell is done than the other one: a ratio of medians.
-
-    Returns:
-        `None` if there is no question that both measured.
-    """
+    """Ratio of the median times, the other cell's over ours; `None` without a common question."""
     known = ~np.isnan(ours) & ~np.isnan(theirs)
     if not known.any() or not np.median(ours[known]) > 0:
         return None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from tango_core.errors import InputError
 from tango_core.metrics import Comparison as ScoreDifference
@@ -34,6 +33,10 @@ def to_plain(value: Any) -> Any:
         return [to_plain(item) for item in value]
     if isinstance(value, Estimate):
         return estimate_to_json(value)
+    if isinstance(value, ScoreDifference):
+        figures = asdict(value)
+        ends = [figures.pop("low"), figures.pop("high")]
+        return {"difference": figures.pop("difference"), "difference_ci95": ends, **figures}
     if hasattr(value, "to_json"):
         return value.to_json()
     return fields_to_plain(value) if is_dataclass(value) else value
@@ -88,12 +91,33 @@ def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(cls)
 
 
+def _read_estimate(entry: Any) -> Estimate:
+    """An estimate from its JSON, which does not hold how many clips are behind it."""
+    if isinstance(entry, Estimate):
+        return entry
+    value = entry["value"] if "value" in entry else entry["accuracy"]
+    return Estimate(value, *entry["ci95"], *[entry["n"]] * 3)
+
+
+def _read_difference(entry: Any) -> ScoreDifference:
+    """A difference from its JSON, or from that of 0.1, which holds no clips."""
+    if isinstance(entry, ScoreDifference):
+        return entry
+    low, high = entry["difference_ci95"]
+    known = {one.name: entry.get(one.name, 0) for one in fields(ScoreDifference)}
+    known |= {"low": low, "high": high, "too_few_clips": entry.get("too_few_clips", False)}
+    detectable = entry.get("detectable_difference")
+    return ScoreDifference(**{**known, "detectable_difference": detectable})
+
+
+Scores = Mapping[str, Annotated[Estimate, BeforeValidator(_read_estimate)]]
+Differences = Mapping[str, Annotated[ScoreDifference, BeforeValidator(_read_difference)]]
 # Group of the questions -> its value -> a metric there.
-ByGroup = Mapping[str, Mapping[str, Estimate]]
+ByGroup = Mapping[str, Scores]
 # Outer group -> its value -> inner group -> its value -> a metric there.
 CrossTable = Mapping[str, Mapping[str, ByGroup]]
 # Group of the questions -> its value -> a paired difference there.
-DifferencesByGroup = Mapping[str, Mapping[str, ScoreDifference]]
+DifferencesByGroup = Mapping[str, Differences]
 
 
 @dataclass(frozen=True)
@@ -159,7 +183,7 @@ class Throughput:
     wall_s: float | None = None
     clips_per_s: float | None = None
     questions_per_s: float | None = None
-    text_tokens_per_s: float | None = None
+    text_tokens_per_s: Annotated[float | None, Field(validation_alias="decode_tokens_per_s")] = None
 
 
 @dataclass(frozen=True)
@@ -231,69 +255,29 @@ class Comparison:
             `difference_by`; empty in files of earlier versions.
     """
 
-    paired: ScoreDifference | None = None
+    JSON_KEYS: ClassVar[Mapping[str, str]] = {
+        "first_token_speedup": "speedup_to_first_token",
+        "by_group": "difference_by",
+    }
+
+    paired: Annotated[ScoreDifference, BeforeValidator(_read_difference)] | None = None
     ttft_speedup: float | None = None
     first_token_speedup: float | None = None
-    also: Mapping[str, ScoreDifference] = field(default_factory=dict)
+    also: Differences = field(default_factory=dict)
     by_group: Mapping[str, DifferencesByGroup] = field(default_factory=dict)
 
     def to_json(self) -> Json:
         """Plain data for `summary.json`; what is not known has no key."""
-        data: Json = {} if self.paired is None else _difference_to_json(self.paired)
-        if self.ttft_speedup is not None:
-            data["ttft_speedup"] = self.ttft_speedup
-        if self.first_token_speedup is not None:
-            data["speedup_to_first_token"] = self.first_token_speedup
-        if self.also:
-            data["also"] = mapped(_difference_to_json, self.also, 1)
-        if self.by_group:
-            data["difference_by"] = mapped(_difference_to_json, self.by_group, 3)
-        return data
+        plain = fields_to_plain(self)
+        paired: Json = plain.pop("paired") or {}
+        return {**paired, **{key: value for key, value in plain.items() if value}}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Comparison:
-        """Read what `to_json` wrote, or what 0.1 wrote, which knows no clips."""
-        return cls(
-            None if data.get("difference") is None else _difference_from_json(data),
-            data.get("ttft_speedup"),
-            data.get("speedup_to_first_token"),
-            mapped(_difference_from_json, data.get("also") or {}, 1),
-            mapped(_difference_from_json, data.get("difference_by") or {}, 3),
-        )
-
-
-def mapped(function: Callable[[Any], Any], tree: Any, depth: int) -> Any:
-    """A tree of mappings of some depth with what a function makes of its leaves."""
-    if not depth:
-        return function(tree)
-    return {key: mapped(function, own, depth - 1) for key, own in tree.items()}
-
-
-def _difference_to_json(paired: ScoreDifference) -> Json:
-    """A difference as `summary.json` has it."""
-    figures = asdict(paired)
-    ends = [figures.pop("low"), figures.pop("high")]
-    return {"difference": figures.pop("difference"), "difference_ci95": ends, **figures}
-
-
-def _difference_from_json(data: Mapping[str, Any]) -> ScoreDifference:
-    """Read a difference, or one of 0.1, which knows no clips."""
-    low, high = data["difference_ci95"]
-    absent: Json = dict.fromkeys((one.name for one in fields(ScoreDifference)), 0)
-    absent |= {"too_few_clips": False, "detectable_difference": None}
-    return from_plain(ScoreDifference, {**absent, **data}, low=low, high=high)
-
-
-def estimate_from_json(entry: Mapping[str, Any]) -> Estimate:
-    """What `estimate_to_json` wrote under `value` or `accuracy`."""
-    value = entry["value"] if "value" in entry else entry["accuracy"]
-    return estimate_of(value, entry["ci95"], entry["n"])
-
-
-def estimate_of(value: float, ends: tuple[float, float], num_questions: int) -> Estimate:
-    """An estimate as a summary holds it, which does not say how many clips are behind it."""
-    low, high = ends
-    return Estimate(value, low, high, num_questions, num_questions, num_questions)
+    def from_json(cls, data: Any) -> Comparison:
+        """Read what `to_json` wrote."""
+        if isinstance(data, Comparison):
+            return data
+        return from_plain(cls, {**data, "paired": data if "difference" in data else None})
 
 
 # Share of unread replies from which tables have a column for it, and from which methods are not
@@ -320,17 +304,6 @@ def unread_notes(cells: Sequence[CellSummary]) -> list[str]:
         f"{f', such as {examples}' if examples else ''}). Methods are not ranked; check that the "
         "model follows the benchmark's prompt."
     ]
-
-
-def rule_notes(cells: Iterable[CellSummary]) -> list[str]:
-    """By which rules the replies of all cells were read, where more than one was needed."""
-    total: Counter[str] = Counter()
-    for cell in cells:
-        total.update(cell.readings.rules)
-    if len(total) < 2:
-        return []
-    counts = ", ".join(f"{count:,} by {name}" for name, count in total.most_common())
-    return [f"Replies were read by these rules: {counts}."]
 
 
 MAX_REASONS = 50

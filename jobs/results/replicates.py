@@ -10,25 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from itertools import combinations
 from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from jobs.config.identity import computed_part
-from jobs.results.baselines import checkpoint_of
+from jobs.results.baselines import Setup, checkpoint_of, setup_of
 from jobs.results.cell_summary import CellSummary
 from jobs.results.comparisons import (
     AgainstControl,
     Answers,
-    RightWrong,
     against_controls,
     compare_answers,
 )
-from tango_core.analysis.correlation import rank_correlation
-from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.errors import InputError
 from tango_core.metrics import Comparison
 from tango_core.metrics.comparison import holm_adjusted
@@ -108,35 +103,27 @@ def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
     """
     if len(runs) < 2:
         raise InputError(f"replicates need two runs or more, got {len(runs)}")
-    models = sorted({cell.model for cells, _ in runs for cell in cells if cell.model})
-    if len(models) > 1:
-        raise InputError(f"replicates are runs of one model, got {', '.join(models)}")
     by_name = [
         {(cell.benchmark, cell.name): i for i, cell in enumerate(cells) if cell.headline}
         for cells, _ in runs
     ]
-    places = [
-        tuple(names[key] for names in by_name)
-        for key in by_name[0]
-        if all(key in names for names in by_name)
-    ]
-    if not places:
+    common = [key for key in by_name[0] if all(key in names for names in by_name)]
+    if not common:
         raise InputError(f"the runs have no cell in common; {_MEANT}")
+    places = [tuple(names[key] for names in by_name) for key in common]
     cells = [tuple(run[0][i] for run, i in zip(runs, at, strict=True)) for at in places]
     for own in cells:
         _raise_if_no_replicates(own)
     means = [_mean_answers(runs, at) for at in places]
-    full = {
-        own[0].benchmark: mean for own, mean in zip(cells, means, strict=True) if own[0].is_baseline
-    }
+    full = {own[0].benchmark: at for at, own in enumerate(cells) if own[0].is_baseline}
     together = _against_controls([_mean_cell(own) for own in cells], means.__getitem__)
     alone = [_against_controls(*run) for run in runs]
     blind = _against_blind(cells, means)
     found = []
-    for index, (own, mean, at) in enumerate(zip(cells, means, places, strict=True)):
-        baseline = None if own[0].is_baseline else full.get(own[0].benchmark)
-        versus_full = compare_answers(mean, baseline) if baseline else None
-        single = [of_run.get(i) for of_run, i in zip(alone, at, strict=True)]
+    for index, own in enumerate(cells):
+        baseline = full.get(own[0].benchmark, index)
+        versus_full = compare_answers(means[index], means[baseline]) if baseline != index else None
+        single = [of_run.get(i) for of_run, i in zip(alone, places[index], strict=True)]
         verdicts = tuple(one[1].verdict if one else "" for one in single)
         control, against = together.get(index, (None, None))
         of_blind = blind.get(index, (None, None))
@@ -154,19 +141,6 @@ def levels_of(found: Sequence[ReplicatedCell]) -> list[list[ReplicatedCell]]:
     return list(levels.values())
 
 
-def agreement(level: Sequence[ReplicatedCell]) -> tuple[list[float], list[str]]:
-    """Whether replicates put the cells of one retention in one order.
-
-    Returns:
-        Spearman's rho of every pair of replicates (empty for fewer than three cells), and by
-        replicate the series with the highest headline.
-    """
-    by_run = list(zip(*(one.values for one in level), strict=True))
-    rhos = [rank_correlation(*pair) for pair in combinations(by_run, 2)]
-    firsts = [level[int(np.argmax(values))].cell.series for values in by_run]
-    return [rho for rho in rhos if rho is not None], firsts
-
-
 def _against_controls(
     cells: Sequence[CellSummary], answers: Answers
 ) -> dict[int, tuple[str, AgainstControl]]:
@@ -180,7 +154,7 @@ def _against_controls(
 
 
 def _against_blind(
-    cells: Sequence[Sequence[CellSummary]], means: Sequence[RightWrong]
+    cells: Sequence[Sequence[CellSummary]], means: Sequence[pd.DataFrame]
 ) -> dict[int, tuple[Comparison, float]]:
     """Comparison with the same method reading another clip's question, with its corrected p."""
     names = [(own[0].benchmark, own[0].name.replace(" question=own", "")) for own in cells]
@@ -192,31 +166,27 @@ def _against_blind(
         if versus is not None:
             level = levels.setdefault((benchmark, cells[index][0].retention_requested), {})
             level[index] = versus
-    return {
-        index: (versus, p_value)
-        for level in levels.values()
-        for (index, versus), p_value in zip(
-            level.items(), holm_adjusted([one.p_value for one in level.values()]), strict=True
-        )
-    }
+    found: dict[int, tuple[Comparison, float]] = {}
+    for level in levels.values():
+        p_values = holm_adjusted([one.p_value for one in level.values()])
+        found |= dict(zip(level, zip(level.values(), p_values, strict=True), strict=True))
+    return found
 
 
 def _mean_cell(own: Sequence[CellSummary]) -> CellSummary:
     """The first replicate's cell with the mean headline."""
-    first, values = own[0], [cell.headline.value for cell in own if cell.headline]
-    assert first.headline is not None
-    return replace(first, scores={first.metric: replace(first.headline, value=fmean(values))})
+    first, mean = own[0], ReplicatedCell(tuple(own)).mean
+    return replace(first, scores={first.metric: replace(first.scores[first.metric], value=mean)})
 
 
-def _mean_answers(runs: Sequence[Measured], at: Sequence[int]) -> RightWrong:
+def _mean_answers(runs: Sequence[Measured], at: Sequence[int]) -> pd.DataFrame:
     """Scores of one cell averaged over the replicates, on the questions that all were asked."""
     every = [answers(index) for (_, answers), index in zip(runs, at, strict=True)]
-    common = reduce(np.intersect1d, [one.questions for one in every])
-    if not len(common):
+    scores = pd.concat([one["score"] for one in every], axis=1, join="inner")
+    if scores.empty:
         name = runs[0][0][at[0]].name
         raise InputError(f"the runs were asked no common question of cell {name!r}")
-    scores = [one.on(common)[0] for one in every]
-    return RightWrong(common, every[0].on(common)[1], np.mean(scores, axis=0), right_wrong=False)
+    return every[0].loc[scores.index].assign(score=scores.mean(axis=1))
 
 
 # Keys of a recipe's `model` that are the training's, the machine's, or what facts know better.
@@ -234,17 +204,16 @@ def _raise_if_no_replicates(own: Sequence[CellSummary]) -> None:
     Raises:
         ValueError: In one line that says what differs, or which runs are of one checkpoint.
     """
-    _raise_if_several("num_frames", [cell.num_frames for cell in own])
-    _raise_if_several("input size", [cell.input_size or "as published" for cell in own])
-    _raise_if_several("protocol", [harness_of(cell.protocol) or None for cell in own])
-    _raise_if_several("size (layers, width)", [cell.llm_shape for cell in own])
+    for name, values in zip(Setup._fields, zip(*map(setup_of, own), strict=True), strict=True):
+        if name != "checkpoint":
+            _raise_if_several(name, values)
     first: dict[str, int] = {}
     for number, checkpoint in enumerate(map(checkpoint_of, own), 1):
         if checkpoint and first.setdefault(checkpoint, number) != number:
             raise InputError(
                 f"run {first[checkpoint]} and run {number} are of one checkpoint "
-                f"({checkpoint[:12]}): the same training again is no replicate; name "
-                "one run per training"
+                f"({checkpoint}): the same training again is no replicate; name one run per "
+                "training"
             )
 
 
@@ -274,5 +243,8 @@ def _raise_if_several(what: str, values: Sequence[object]) -> None:
         if value is not None:
             first.setdefault(value, number)
     if len(first) > 1:
-        listed = ", ".join(f"{value} in run {number}" for value, number in first.items())
+        listed = ", ".join(
+            f"{'as published' if value == '' else value} in run {number}"
+            for value, number in first.items()
+        )
         raise InputError(f"{what} differs: {listed}; {_MEANT}")

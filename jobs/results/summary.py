@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -21,14 +20,16 @@ from jobs.results.answer_columns import (
     SCORED,
     UNPARSED,
     AnswerColumns,
+    Keys,
+    question_keys,
 )
 from jobs.results.cell_summary import BASELINE, CellSummary, RunSummary, main_cell
 from jobs.results.facts import CellFacts, JobFacts, resumed_as
-from jobs.results.measurements import Measurements, first_token_ms
-from jobs.results.outcomes import Bits, Outcomes, compare_cells, question_keys
-from jobs.results.quantities import FailureList, QuestionCounts
+from jobs.results.measurements import Measurements, failures_of, first_token_ms
+from jobs.results.outcomes import Outcomes, compare_cells
+from jobs.results.quantities import QuestionCounts
 from pipeline.clips import FAILED
-from pipeline.progress.parts import AnswerParts, Digests, is_in
+from pipeline.progress.parts import AnswerParts
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
 from tango_core.benchmarks import facts_of
@@ -59,31 +60,22 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
         evaluate` made, the totals are those of the method, without the cell of all tokens.
     """
     cells = tuple(_summarize_cell(reduction, cell, facts) for cell in facts.cells)
-    measured, counts = reduction.measurements, _run_counts(reduction)
+    measured, every = reduction.measurements, reduction.outcomes.values()
+    counts = QuestionCounts.total([QuestionCounts(), *(_counts(one, one.cells) for one in every)])
+    of_facts = ("run_id", "kind", "model", "mode", "note", "skipped", "work")
     reading = any(cell.reads_question for cell in facts.cells)
-    total = measured.totals(None, reads_question=reading)
-    about: RunSummary | CellSummary | None = main_cell(cells, facts.kind)
-    whole = RunSummary(
-        run_id=facts.run_id,
-        kind=facts.kind,
-        model=facts.model,
-        mode=facts.mode,
-        note=facts.note,
-        skipped=facts.skipped,
-        counts=counts,
-        latency_ms=total["latency_ms"],
-        cache=total["cache"],
+    totals = measured.totals(None, reads_question=reading, peak_gib=facts.peak_gib)
+    about: CellSummary | None = main_cell(cells, facts.kind)
+    if about is not None and len(cells) > 1:
+        totals |= {name: getattr(about, name) for name in totals}
+    return RunSummary(
+        **{name: getattr(facts, name) for name in of_facts},
+        **totals,
+        counts=about.counts if about else counts,
         throughput=measured.throughput(None, counts, facts.wall_s),
-        work=facts.work,
-        peak_gib=facts.peak_gib if total["peak_gib"] is None else total["peak_gib"],
-        peak_of=total["peak_of"],
-        failures=FailureList.of(measured.failures()),
+        failures=failures_of([measured]),
         cells=cells,
     )
-    if about is None or len(cells) == 1:
-        return whole
-    of_cell = ("counts", "cache", "latency_ms", "peak_gib", "peak_of")
-    return replace(whole, **{name: getattr(about, name) for name in of_cell})
 
 
 def failed_rows(answers: pd.DataFrame) -> pd.DataFrame:
@@ -102,14 +94,13 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
     outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark)
     key = (cell.benchmark, cell.name)
     measured, headline = reduction.measurements, outcomes.metrics[0]
-    totals = measured.totals(key, reads_question=cell.reads_question)
-    if totals["peak_gib"] is None:
-        totals["peak_gib"] = facts.peak_gib
+    totals = measured.totals(key, reads_question=cell.reads_question, peak_gib=facts.peak_gib)
+    tokens = measured.tokens(key)
     counted = {metric: outcomes.count(metric, cell.name) for metric in outcomes.metrics}
     estimates = {metric.name: outcomes.estimate(metric, own) for metric, own in counted.items()}
     scores_by = {metric.name: outcomes.by_group(metric, own) for metric, own in counted.items()}
-    total, newlines = totals["tokens_total"], totals["tokens_with_newlines"]
-    actual = totals["tokens_kept"] / total if total else None
+    total, newlines = tokens["tokens_total"], tokens["tokens_with_newlines"]
+    actual = (tokens["tokens_kept"] or 0) / total if total else None
     full = [c.name for c in facts.cells if (c.benchmark, c.method) == (cell.benchmark, BASELINE)]
     versus_full = None
     if full and full[-1] in outcomes.cells and cell.method != BASELINE:
@@ -127,6 +118,7 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
         **{name: getattr(cell, name) for name in of_cell},
         **{name: getattr(facts, name) for name in of_run},
         **totals,
+        **tokens,
         options=dict(cell.options),
         metric=headline.name,
         scores={name: one for name, one in estimates.items() if one is not None},
@@ -135,7 +127,7 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
         harness=outcomes.harness_value(cell.name, cell.protocol),
         scores_by=scores_by,
         cross=outcomes.cross(headline, counted[headline]),
-        counts=_counts(bits, outcomes),
+        counts=_counts(outcomes, [cell.name]),
         readings=measured.readings(key),
         retention_requested=cell.retention,
         retention_actual=actual,
@@ -152,37 +144,24 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
     )
 
 
-def _counts(bits: Bits, outcomes: Outcomes) -> QuestionCounts:
-    """Questions of a cell by outcome."""
+def _counts(outcomes: Outcomes, cells: Sequence[str]) -> QuestionCounts:
+    """Answers of some cells of a benchmark by outcome; clips and different questions once."""
+    every = np.array([np.zeros(outcomes.num_questions, np.uint8), *map(outcomes.bits, cells)])
+    any_cell = np.bitwise_or.reduce(every, axis=0)
 
-    def count(bit: int) -> int:
-        return int(((bits & bit) > 0).sum())
+    def answers(bit: int) -> int:
+        return int(((every & bit) > 0).sum())
 
+    def clips(bit: int) -> int:
+        return int(outcomes.asked["clip"][(any_cell & bit) > 0].nunique())
+
+    outcomes_of = {"num_questions": PRESENT, "num_scored": SCORED, "num_answered": OK}
+    outcomes_of |= {"num_unparsed": UNPARSED, "num_failed": FAILED_BIT, "num_damaged": DAMAGED_BIT}
     return QuestionCounts(
-        num_questions=count(PRESENT),
-        num_scored=count(SCORED),
-        num_answered=count(OK),
-        num_unparsed=count(UNPARSED),
-        num_failed=count(FAILED_BIT),
-        num_clips=len(np.unique(outcomes.asked["clip"][bits > 0])),
-        num_failed_clips=len(np.unique(outcomes.asked["clip"][(bits & FAILED_BIT) > 0])),
-        num_damaged=count(DAMAGED_BIT),
-        num_different=count(PRESENT),
-    )
-
-
-def _run_counts(reduction: Reduction) -> QuestionCounts:
-    """Answers of all cells by outcome; clips and different questions once."""
-    every = reduction.outcomes.values()
-    parts = [_counts(one.bits(cell), one) for one in every for cell in one.cells]
-    failed = [np.any([one.bits(cell) & FAILED_BIT for cell in one.cells], 0) for one in every]
-    return replace(
-        QuestionCounts.total([QuestionCounts(), *parts]),
-        num_clips=sum(one.num_clips for one in every),
-        num_failed_clips=sum(
-            len(np.unique(one.asked["clip"][lost])) for one, lost in zip(every, failed, strict=True)
-        ),
-        num_different=sum(one.num_questions for one in every),
+        **{name: answers(bit) for name, bit in outcomes_of.items()},
+        num_clips=clips(PRESENT),
+        num_failed_clips=clips(FAILED_BIT),
+        num_different=int((any_cell > 0).sum()),
     )
 
 
@@ -191,57 +170,74 @@ class Reduction:
 
     Args:
         mode: `"throughput"` or `"profile"`; decides what counts as a measurement.
-        confusion: Group of the questions by which right and chosen options are counted; "" for
-            none.
 
     Attributes:
         outcomes: Benchmark -> right and wrong.
         measurements: Everything else.
+        num_answers: Answers in the files of the runs.
     """
 
-    def __init__(self, mode: str, confusion: str = "") -> None:
+    def __init__(self, mode: str) -> None:
         self.profile = mode == "profile"
         self.outcomes: dict[str, Outcomes] = {}
-        self.measurements = Measurements(profile=self.profile, confusion=confusion)
+        self.measurements = Measurements(profile=self.profile)
+        self.num_answers = 0
 
     def add(self, table: pa.Table) -> None:
         """Take the answers about some clips, which come in no other table."""
-        benchmarks = table["benchmark"].unique().to_pylist()
-        for name in benchmarks:
-            answers = AnswerColumns(table if len(benchmarks) == 1 else _of(table, name))
-            if name not in self.outcomes:
-                self.outcomes[name] = Outcomes(
-                    name, profile=self.profile, measurements=self.measurements
-                )
-            self.outcomes[name].add(answers)
+        for name in table["benchmark"].unique().to_pylist():
+            answers = AnswerColumns(table.filter(pc.equal(table["benchmark"], name)))
+            outcomes = self.outcomes.setdefault(name, Outcomes(name, profile=self.profile))
+            outcomes.add(answers)
+            self.measurements.add(answers)
 
 
-def reduce_runs(
-    folders: Sequence[Path],
-    mode: str,
-    *,
-    only: Mapping[str, Digests] | None = None,
-    confusion: str = "",
-) -> Reduction:
+def tables_of(
+    folders: Sequence[Path], only: Mapping[str, Keys] | None = None
+) -> Iterator[pa.Table]:
     """Read and check the answers of a run, or of several runs that have no clip in common.
 
     Args:
         folders: Run directories.
-        mode: `"throughput"` or `"profile"`.
-        only: Benchmark -> sorted digests of the questions that count; benchmarks that are not
-            named count as a whole.
-        confusion: As `Reduction`.
+        only: Benchmark -> keys of the questions that count; benchmarks that are not named count as
+            a whole.
 
     Raises:
         DamagedFileError: If a file is damaged.
         FileNotFoundError: If a run has no answers.
     """
-    reduction = Reduction(mode, confusion)
     for folder in folders:
         for table in parts_of(folder).whole_clips():
-            table = table if only is None else _chosen(table, only)
-            if len(table):
-                reduction.add(table)
+            yield chosen(table, only)
+
+
+def chosen(table: pa.Table, only: Mapping[str, Keys] | None) -> pa.Table:
+    """The rows of a table whose question counts; see `tables_of`."""
+    if not only:
+        return table
+    limited = pc.is_in(table["benchmark"], pa.array(list(only)))
+    counts = pd.Series(question_keys(table)).isin(np.concatenate(list(only.values())))
+    return table.filter(pc.or_(pc.invert(limited), pa.array(counts)))
+
+
+def reduce_runs(
+    folders: Sequence[Path], mode: str, *, only: Mapping[str, Keys] | None = None
+) -> Reduction:
+    """Reduce the answers of a run, or of several runs that have no clip in common.
+
+    Args:
+        folders: Run directories.
+        mode: `"throughput"` or `"profile"`.
+        only: As `tables_of`.
+
+    Raises:
+        DamagedFileError: If a file is damaged.
+        FileNotFoundError: If a run has no answers.
+    """
+    reduction = Reduction(mode)
+    for table in tables_of(folders):
+        reduction.num_answers += len(table)
+        reduction.add(chosen(table, only))
     return reduction
 
 
@@ -260,24 +256,11 @@ def parts_of(run_dir: Path) -> AnswerParts:
     return parts
 
 
-def questions_asked(run_dir: Path) -> dict[str, Digests]:
-    """Benchmark -> sorted digests of the questions of a run, from the names of its answers."""
-    found: dict[str, list[Digests]] = {}
+def questions_asked(run_dir: Path) -> dict[str, Keys]:
+    """Benchmark -> sorted keys of the questions of a run, from the names of its answers."""
+    found: dict[str, list[Keys]] = {}
     for table in parts_of(run_dir).names():
-        for benchmark in table["benchmark"].unique().to_pylist():
-            keys = question_keys(AnswerColumns(_of(table, benchmark)))
-            found.setdefault(benchmark, []).append(keys)
+        keys = pd.Series(question_keys(table)).groupby(table["benchmark"].to_pandas()).unique()
+        for benchmark, own in keys.items():
+            found.setdefault(str(benchmark), []).append(own)
     return {name: np.unique(np.concatenate(keys)) for name, keys in found.items()}
-
-
-def _chosen(table: pa.Table, only: Mapping[str, Digests]) -> pa.Table:
-    """The rows of a table whose question counts."""
-    answers = AnswerColumns(table)
-    keys, stays = question_keys(answers)[answers.questions[0]], np.ones(len(answers), dtype=bool)
-    for benchmark, chosen in only.items():
-        stays &= ~answers.equals("benchmark", benchmark) | is_in(keys, chosen)
-    return answers.table.filter(pa.array(stays))
-
-
-def _of(table: pa.Table, benchmark: str) -> pa.Table:
-    return table.filter(pc.equal(table["benchmark"], benchmark))

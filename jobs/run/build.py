@@ -12,25 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from jobs.config.methods import raise_if_wrong_methods
 from jobs.config.recipe import Job, RecipeError
 from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import ShardSize, SkippedMethod
 from pipeline.cache.features import open_store
 from pipeline.clips import Pools
-from pipeline.executors.choice import Choice, choose
 from pipeline.plan import Plan, plan_clips, plan_methods, raise_if_not_served
 from pipeline.progress.resume import Continued
 from pipeline.redaction import all_redacted
 from pipeline.resources.devices import reserves_gpus
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
-from pipeline.settings import Executor, Settings
+from pipeline.settings import Choice, Executor, Settings, choose
 from pipeline.sizing import AutoPools
 from pipeline.sources import Sources
 from pipeline.storage import Storage
-from pipeline.storage.copies import Mirror, mirrored
+from pipeline.storage.copies import Mirror, VideoCache, mirrored
 from pipeline.storage.urls import Place, Url, place
-from pipeline.storage.videos import VideoCache
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.compressors import Method, build_method
@@ -41,17 +38,14 @@ from tango_core.models.checkpoints.directory import raise_if_damaged
 from tango_core.models.options import EngineName
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
-from tango_core.video import FrameSpec
 
 if TYPE_CHECKING:
     from jobs.estimate.work import Rates
 
-
 logger = logging.getLogger(__name__)
 
-# Name of the benchmark that generates its videos.
 GENERATED = "shapes"
-GIB = 2**30
+"""Name of the benchmark that generates its videos."""
 
 
 @dataclass(frozen=True)
@@ -73,45 +67,32 @@ class BuiltJob:
     mirrors: Mapping[str, Mirror] = field(default_factory=dict)
 
 
-def build(job: Job, address: str | None = None, source: str = "") -> BuiltJob:
+def build(job: Job, address: str | None = None) -> BuiltJob:
     """Build the benchmarks, model description and methods of a recipe.
 
     Args:
         job: The recipe.
         address: Ray cluster that will run it; queried only if the model's dtype depends on it.
-        source: The recipe's file, for messages.
 
     Raises:
-        RecipeError: If a name does not exist or a setting is invalid; the one-line message names
-            the setting.
+        UserError: If a name does not exist or a setting is invalid; the message names the setting.
     """
-    try:
-        raise_if_wrong_methods(job.all_methods)  # first, because this check is cheap
-        mirrors = {
-            section.name: mirror
-            for section in job.all_benchmarks
-            if (mirror := mirror_of(section, job.decode.video_cache)) is not None
-        }
-        benchmarks = {
-            section.name: benchmark_of(section, mirrors.get(section.name))
-            for section in job.all_benchmarks
-        }
-        wording = model_entry(job.model.name).load_family().wording
-        for benchmark in benchmarks.values():
-            benchmark.ask_family(wording)
-        model = model_of(job, address)
-        raise_if_too_many_frames(model.frames, job.decode.memory_gib)
-        raise_if_damaged(model.path)
-        built, skipped = methods_of(job, model)
-        for name, method in built:
-            raise_if_not_served(name, method, model)
-            raise_if_not_on_engine(name, method, job.engine)
-    except (UserError, OSError) as error:
-        prefix = f"{source}: " if source else ""
-        raise RecipeError(f"{prefix}{' '.join(str(error).split())}") from error
-    if len(benchmarks) != len(job.all_benchmarks):
-        raise RecipeError("benchmarks: a name is listed twice; remove one")
-    return BuiltJob(model, benchmarks, built, skipped, mirrors)
+    opened = {
+        section.name: open_benchmark(section, job.decode.video_cache)
+        for section in job.all_benchmarks
+    }
+    wording = model_entry(job.model.name).load_family().wording
+    for benchmark, _ in opened.values():
+        benchmark.ask_family(wording)
+    model = model_of(job, address)
+    raise_if_damaged(model.path)
+    methods, skipped = methods_of(job, model)
+    for name, method in methods:
+        raise_if_not_served(name, method, model)
+        raise_if_not_on_engine(name, method, job.engine)
+    benchmarks = {name: benchmark for name, (benchmark, _) in opened.items()}
+    mirrors = {name: mirror for name, (_, mirror) in opened.items() if mirror is not None}
+    return BuiltJob(model, benchmarks, methods, skipped, mirrors)
 
 
 def _absolute(source: str | None) -> str | None:
@@ -138,26 +119,6 @@ def model_of(job: Job, address: str | None = None) -> ModelSpec:
         engine=job.engine,
         **{**_of_harness(job, chosen), **chosen},
     )
-
-
-def raise_if_too_many_frames(frames: FrameSpec, memory_gib: float) -> None:
-    """Refuse a number of frames whose pixels alone exceed the decoder's memory limit.
-
-    Args:
-        frames: Frame settings of the model.
-        memory_gib: `decode.memory_gib` of the recipe.
-
-    Raises:
-        InputError: If they exceed it; the message names both settings.
-    """
-    most = frames.most_frames(memory_gib * GIB)
-    if most is not None and frames.num_frames > most:
-        needed = frames.num_frames * frames.least_frame_bytes() / GIB
-        raise InputError(
-            f"model.num_frames {frames.num_frames}: the frames of a clip take {needed:,.1f} GiB or "
-            f"more, and decode.memory_gib is {memory_gib:g}; set model.num_frames to {most} or "
-            "less, or raise decode.memory_gib"
-        )
 
 
 def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,23 +151,23 @@ def methods_of(
 ) -> tuple[tuple[tuple[str, Method], ...], tuple[SkippedMethod, ...]]:
     """Build the methods for the model's number of layers; warn about those that are skipped.
 
-    Options and retentions have been checked before, so only the number of layers can be wrong here.
-
     Raises:
-        InputError: If a method cannot run on the model and may not be skipped, or if none can.
+        InputError: If an option is wrong, if a method cannot run on the model and may not be
+            skipped, or if none can.
     """
     built: list[tuple[str, Method]] = []
     skipped: list[SkippedMethod] = []
-    num_layers = model.llm.num_layers
+    llm = model.llm
+    fixed: dict[str, Any] = {"num_layers": llm.num_layers, "full_layers": llm.full_layers}
     for name, options in job.all_methods:
+        if fixed.keys() & options.keys():
+            raise InputError(f"method {name!r} has no options {', '.join(fixed)}; the model has")
         try:
-            method = build_method(
-                num_layers=num_layers,
-                model=model.name,
-                full_layers=model.llm.full_layers,
-                **options,
-            )
-            built.append((name, method))
+            build_method(**options)
+        except UserError as error:  # a mistake is no reason to skip the method
+            raise InputError(f"method {name!r}: {error}") from error
+        try:
+            built.append((name, build_method(model=model.name, **fixed, **options)))
         except InputError as error:
             if job.infeasible == "error":
                 raise InputError(
@@ -214,19 +175,10 @@ def methods_of(
                 ) from error
             retention = options.get("retention", 1.0)
             skipped.append(SkippedMethod(name, short_name(options["name"]), retention, str(error)))
+            what = f"method {name!r} at retention {retention:g}"
+            logger.warning("%s is skipped on model %s: %s", what, model.name, error)
     if not built:
-        raise InputError(
-            f"model {model.name} can run no method of the recipe; {skipped[0].name!r}: "
-            f"{skipped[0].reason}"
-        )
-    for entry in skipped:
-        logger.warning(
-            "method %s at retention %g is skipped on model %s: %s",
-            repr(entry.name),
-            entry.retention,
-            model.name,
-            entry.reason,
-        )
+        raise InputError(f"model {model.name} can run no method of the recipe")
     return tuple(built), tuple(skipped)
 
 
@@ -247,40 +199,28 @@ def raise_if_not_on_engine(name: str, method: Method, engine: EngineName) -> Non
     raise InputError(f"method {name!r} {why}, which engine {engine} cannot; set engine to native")
 
 
-def mirror_of(section: BenchmarkSection, folder: str) -> Mirror | None:
-    """The local copy of a benchmark's annotations; `None` if its root is not in an object store.
+def open_benchmark(section: BenchmarkSection, folder: str) -> tuple[Benchmark, Mirror | None]:
+    """Open a benchmark; with a root in an object store also a local copy of its annotations.
 
     Args:
         section: The benchmark's section of the recipe.
         folder: Directory for downloaded files.
 
     Raises:
-        InputError: If the benchmark generates its files, which needs a disk.
+        InputError: If files are missing or invalid.
     """
     root = place(section.root) if section.root else None
-    if not isinstance(root, Url):
-        return None
-    if section.name == GENERATED:
-        raise InputError(
-            f"benchmark.root {root}: {section.name} generates its videos, which needs a "
-            "directory on a disk; name one, or leave benchmark.root out"
-        )
-    return mirrored(root, Path(folder))
-
-
-def benchmark_of(section: BenchmarkSection, mirror: Mirror | None = None) -> Benchmark:
-    """Open one benchmark, through its local copy if it is in an object store."""
-    root = section.root
-    if root is not None:
-        root = str(mirror.root if mirror else place(root))
-    return build_benchmark(
+    mirror = mirrored(root, Path(folder)) if isinstance(root, Url) else None
+    where = mirror.root if mirror else root
+    benchmark = build_benchmark(
         section.name,
-        root=root,
+        root=str(where) if where else None,
         split=section.split,
         seed=section.seed,
         protocol=section.protocol,
         subtitles=section.subtitles,
     )
+    return benchmark, mirror
 
 
 def executor_of(job: Job, address: str | None, num_clips: int | None = None) -> Choice | None:
@@ -409,29 +349,42 @@ def make_plan(
             videos are planned as clips that are in no cache.
 
     Raises:
-        RecipeError: If the benchmark's files are missing, its annotations are malformed, or the
-            model does not support a method.
+        UserError: If the benchmark's files are missing or its annotations are malformed.
     """
+    profile = job.mode == "profile"
+    sources = Sources(tuple(built.mirrors.values()), videos_of(job))
+    generated = {one.generated_in for one in built.benchmarks.values()}
+
+    def identify(path: str, hash_content: bool) -> str:
+        try:
+            return sources(path, hash_content)
+        except FileNotFoundError:
+            if generate or Path(path).parent not in generated:
+                raise
+            return f"not generated: {path}"  # matches no cache entry
+
     try:
-        profile, wanted = job.mode == "profile", job.cache
         features = None
         if not profile:
-            stored = (wanted.features, wanted.feature_dtype)
-            needs = frozenset(name for _, one in built.methods for name in one.compressor.needs)
             features = open_store(
-                cache_root, built.model, *stored, needs=needs, fill=not answer, clock=clock
+                cache_root,
+                built.model,
+                job.cache.features,
+                job.cache.feature_dtype,
+                needs=frozenset(name for _, one in built.methods for name in one.compressor.needs),
+                fill=not answer,
+                clock=clock,
             )
         methods, compressors, caches = plan_methods(
             built.methods, built.model, cache_root, clock, features.cache if features else None
         )
-        identify = Sources(tuple(built.mirrors.values()), videos_of(job))
         clips = plan_clips(
             items_of(job, built, count, generate=generate),
             caches,
             hash_content=job.hash_content,
             continued=continued,
             recompute=profile,
-            identify=identify if generate else WithoutFiles(identify, built.benchmarks.values()),
+            identify=identify,
             features=features,
             compressors=compressors,
         )
@@ -439,12 +392,12 @@ def make_plan(
         raise RecipeError(" ".join(str(error).split())) from error
     named = f"benchmark.name {', '.join(built.benchmarks)}"
     if answer and clips.num_rows and pc.all(pc.equal(clips["questions"], "[]")).as_py():
-        raise RecipeError(
+        raise InputError(
             f"{named}: no clip has a question; add a questions.csv or questions.jsonl, or only "
             "fill the cache with `tango precompute`"
         )
     if clips.num_rows == 0 and not continued and job.shard is None:
-        raise RecipeError(f"{named}: no clips found; check benchmark.root")
+        raise InputError(f"{named}: no clips found; check benchmark.root")
     return Plan(
         model=built.model,
         methods=methods,
@@ -479,28 +432,6 @@ def items_of(
                 if (path, video_id) != (item.path, item.video_id):
                     item = replace(item, path=path, video_id=video_id)
                 yield name, item
-
-
-class WithoutFiles:
-    """Fingerprints sources; videos that a benchmark has not generated yet get one from their path.
-
-    Args:
-        identify: Fingerprints existing sources.
-        benchmarks: Benchmarks of the job.
-    """
-
-    def __init__(self, identify: Sources, benchmarks: Iterable[Benchmark]) -> None:
-        self._identify = identify
-        self._generated_dirs = tuple(one.generated_in for one in benchmarks if one.generated_in)
-
-    def __call__(self, path: str, hash_content: bool) -> str:
-        """See `source_fingerprint`; the fingerprint of a missing video matches no cache entry."""
-        try:
-            return self._identify(path, hash_content)
-        except FileNotFoundError:
-            if Path(path).parent not in self._generated_dirs:
-                raise
-            return f"not generated: {path}"
 
 
 def videos_of(job: Job) -> VideoCache:

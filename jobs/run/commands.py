@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from jobs import exit_codes
 from jobs.config.bounded_yaml import load_yaml
 from jobs.config.recipe import Job, RecipeError
@@ -39,11 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_jobs(
-    jobs: Sequence[Job],
-    locations: Locations,
-    console: Console,
-    display: Display | None = None,
-    kind: Kind = "sweep",
+    jobs: Sequence[Job], locations: Locations, display: Display, kind: Kind = "sweep"
 ) -> int:
     """Run the jobs of a recipe, one after the other, and show their results; returns the exit code.
 
@@ -53,8 +47,7 @@ def run_jobs(
     Args:
         jobs: The jobs of the recipe.
         locations: Where the jobs read and write.
-        console: Console for the tables.
-        display: How progress is shown; `None` to show it on `console`.
+        display: Where progress and tables go.
         kind: The command.
 
     Raises:
@@ -70,15 +63,14 @@ def run_jobs(
     locations.raise_if_unusable()
     if fills:  # profile mode would recompute cached clips
         jobs = [replace(job, mode="throughput") for job in jobs]
-    display = display or Display.on(console)
     # Build all jobs before the first one starts, to find errors in any of them at once.
-    built = [build(job, locations.address, locations.recipe) for job in jobs]
+    built = [build(job, locations.address) for job in jobs]
     run_dirs: dict[int, Place] = {}
     if several and locations.continues:
         run_dirs |= finished_of_round(jobs, locations.output, open_storage=locations.open_storage)
     codes = [exit_codes.OK]
     for number in [one for one in range(len(jobs)) if one not in run_dirs]:
-        run_dir = run_dirs[number] = run_dir_of(jobs[number], built[number], locations)
+        run_dir = run_dirs[number] = run_dir_of(jobs[number], locations)
         recipe = run_dir / JOB_FILE if several and not fills else None
         works_on(run_dir, recipe=recipe, caches_only=fills)
         codes.append(run_job(jobs[number], built[number], kind, locations, run_dir, display))
@@ -111,18 +103,10 @@ def run_job(
     """
     board = JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
-    recipe = load_yaml(job.to_yaml())
-    with (
-        LiveRun(
-            run_dir,
-            recipe,
-            locations.tracking_uri,
-            kind,
-            every_s=job.tracking.every_s,
-            board=board,
-        ) as live,
-        at_stop(lambda signal: live.end("KILLED", signal)),
-    ):
+    recipe, uri = load_yaml(job.to_yaml()), locations.tracking_uri
+    tracking = LiveRun(run_dir, recipe, uri, kind, every_s=job.tracking.every_s, board=board)
+    summary = None
+    with tracking as live, at_stop(lambda signal: live.end("KILLED", signal)):
         done = execute(
             job,
             built,
@@ -133,19 +117,17 @@ def run_job(
             observers=[live, *([events] if events else [])],
             board=board,
         )
-        summary = None
         with local_copy(run_dir) as folder:
             if kind == "precompute":
                 lines = _finish_caches(done, folder, locations)
             else:
                 all_answers_are_in(run_dir)
                 summary, lines = _finish_answers(done, folder, run_dir, display)
-        for line in lines:
-            display.say(line)
+        display.say("\n".join(lines))
         with local_copy(run_dir, sent=lambda name: False) as folder:
             tracked = live.finish(folder)
-    for line in where(live.uri, tracked, live.experiment) if tracked else ():
-        display.say(line)
+    if tracked:
+        display.say("\n".join(where(live.uri, tracked, live.experiment)))
     code = exit_code(job, done, run_dir)
     if events:
         events.finished(code, summary, tracked)
@@ -158,7 +140,7 @@ def _finish_answers(
     """Write summary and report of a run; returns the summary and the lines to show."""
     # Imported here so that the job does not wait for the imports of plots and tables.
     from jobs.report.compare import REPORT_FILE, write_report
-    from jobs.report.tables.cells import render_profile, render_table
+    from jobs.report.tables.cells import render_profile, render_table, table_width
     from jobs.results.quantities import unread_notes
 
     summary = write_report(folder)
@@ -167,7 +149,7 @@ def _finish_answers(
     benchmarks = ", ".join(dict.fromkeys(cell.benchmark for cell in facts.cells))
     return summary, [
         f"\n{facts.model}{note} on {benchmarks}, {facts.mode} mode",
-        render_table(cells, display.table_width),
+        render_table(cells, table_width(display.console.is_terminal, display.console.width)),
         *([f"\n{render_profile(cells)}\n"] if facts.mode == "profile" else []),
         *(f"warning: {text}" for text in unread_notes(cells)),
         *(f"skipped: {entry.name} ({entry.reason})" for entry in facts.skipped),
@@ -197,62 +179,49 @@ def _finish_caches(done: JobResult, folder: Path, locations: Locations) -> list[
     ]
 
 
-def run_dir_of(job: Job, built: BuiltJob, locations: Locations) -> Place:
+def run_dir_of(job: Job, locations: Locations) -> Place:
     """Directory of the run to continue, or a new one."""
     output, open_storage = locations.output, locations.open_storage
-    found = None
     if locations.resume:
-        found = find_run(locations.resume, output, open_storage=open_storage)
-    elif locations.continues:
-        found = unfinished_run(job, output, open_storage=open_storage)
-    if found is not None:
-        return found
-    methods = [name for name, _ in built.methods]
-    return new_run_dir(job, output, methods=methods, open_storage=open_storage)
+        return find_run(locations.resume, output, open_storage=open_storage)
+    found = unfinished_run(job, output, open_storage=open_storage) if locations.continues else None
+    return found or new_run_dir(job, output, open_storage=open_storage)
 
 
 def where(tracking_uri: str, run_id: str, experiment: str) -> list[str]:
     """How to view a run and the scores of all runs in MLflow, in lines."""
     uri = redacted(tracking_uri).rstrip("/")
-    # Links, because MLflow opens an experiment with traces, and its list without metrics.
-    scores = f"#/experiments/{experiment}/runs?viewStateShareKey={VIEW}"
-    if is_remote(uri):
-        return [f"MLflow:  {uri}/#/runs/{run_id}", f"scores:  {uri}/{scores}"]
+    page = uri if is_remote(uri) else "http://127.0.0.1:5000"
     return [
-        f"MLflow:  mlflow ui --backend-store-uri {uri}",
-        f"scores:  http://127.0.0.1:5000/{scores}",
+        *([] if is_remote(uri) else [f"MLflow:  mlflow ui --backend-store-uri {uri}"]),
+        f"run:     {page}/#/runs/{run_id}",
+        # A link, because MLflow opens an experiment with traces, and its list without metrics.
+        f"scores:  {page}/#/experiments/{experiment}/runs?viewStateShareKey={VIEW}",
     ]
 
 
-def counted(job_result: JobResult) -> str:
+def counted(result: JobResult) -> str:
     """Describe the numbers of processed, failed and cached clips."""
-    failed = f"{job_result.num_failed_clips} failed"
-    if job_result.num_missing:
-        failed += f", {job_result.num_missing} answers missing"
+    missing = f", {result.num_missing} answers missing" if result.num_missing else ""
     return (
-        f"{job_result.num_clips} ({job_result.num_decoded} decoded, "
-        f"{job_result.num_encoded} encoded, "
-        f"{failed}); token sets: {job_result.num_computed} computed, "
-        f"{job_result.num_hits} from cache"
+        f"{result.num_clips} ({result.num_decoded} decoded, {result.num_encoded} encoded, "
+        f"{result.num_failed_clips} failed{missing}); token sets: {result.num_computed} computed, "
+        f"{result.num_hits} from cache or stored features"
     )
 
 
-def exit_code(job: Job, job_result: JobResult, run_dir: Place) -> int:
+def exit_code(job: Job, result: JobResult, run_dir: Place) -> int:
     """0 if no answer is missing and at most `max_failures` clips failed, otherwise 1.
 
     Logs where failed clips are listed; the driver has already logged missing answers.
     """
-    if job_result.num_missing:
-        return exit_codes.FAILED
-    if job_result.num_failed_clips <= job.max_failures:
-        return exit_codes.OK
-    logger.error(
-        "%d clip(s) failed and max_failures is %d: see %s",
-        job_result.num_failed_clips,
-        job.max_failures,
-        run_dir / FAILURES_FILE,
-    )
-    return exit_codes.FAILED
+    too_many = result.num_failed_clips > job.max_failures
+    if too_many and not result.num_missing:
+        logger.error(
+            "%d clip(s) failed and max_failures is %d: see %s",
+            *(result.num_failed_clips, job.max_failures, run_dir / FAILURES_FILE),
+        )
+    return exit_codes.of(not too_many and not result.num_missing)
 
 
 def compare(
@@ -268,14 +237,12 @@ def compare(
     """
     from jobs.report.compare import report_runs  # slow import, needed only at the end
 
-    first = jobs[0]
-    benchmarks = "+".join(section.name for section in first.all_benchmarks)
-    what = [benchmarks, first.model.name, "comparison"]
+    benchmarks = "+".join(section.name for section in jobs[0].all_benchmarks)
+    what = [benchmarks, jobs[0].model.name, "comparison"]
     folder = make_run_dir(what, locations.output, open_storage=locations.open_storage)
     with ExitStack() as copies:
         runs = [copies.enter_context(local_copy(run_dir)) for run_dir in run_dirs]
         into = copies.enter_context(local_copy(folder, lambda name: False))
         page = folder / report_runs(runs, into).name
         table = Storage.at(into).read("paper_table.md").decode()
-    display.say(f"\n{len(jobs)} runs side by side\n\n{table}")
-    display.say(f"report:  {page}")
+    display.say(f"\n{len(jobs)} runs side by side\n\n{table}\nreport:  {page}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Protocol
 
@@ -21,8 +21,7 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import FAILURE, JobResult, Kind, add_missing, facts_of_job
 from jobs.run.progress import JobProgress
 from jobs.run.run_dirs import claim, claim_caches
-from pipeline.cache.compact import compact_cache
-from pipeline.cache.folders import find_caches
+from pipeline.cache.folders import compact_cache, find_caches
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
@@ -76,29 +75,36 @@ def execute(
     Raises:
         LeaseError: If another driver works on the run, or takes it over with `--steal`.
     """
-    answers = kind != "precompute"
     if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
     storage = locations.open_storage(run_dir)
     caches = locations.open_storage(locations.cache_root)
     board = board or JobBoard()
     run_plan = run_plan or partial(run, board=board)
-    observers = (JobProgress(console, clock, board), *observers)
+    observers = (JobProgress(console, clock), *observers)
     lease = Lease(storage, clock)
     with held(lease, steal=locations.steal, waits=locations.continues, clock=clock) as kept:
+        writer = None
+        if kind != "precompute":
+            writer = AnswerWriter(storage.child("answers"), clock, kept.renew)
         claim(
             run_dir,
             job,
             open_storage=locations.open_storage,
-            answers=answers,
+            answers=writer is not None,
             recipe=locations.recipe,
         )
-        writer = AnswerWriter(storage.child("answers"), clock, kept.renew) if answers else None
         continued = _continued(writer, job, built, storage) if writer else Continued()
         started_at, started = clock.now(), clock.monotonic()
         shards = ShardCount(job.shard)
         plan = make_plan(
-            job, built, caches, answer=answers, continued=continued, count=shards, clock=clock
+            job,
+            built,
+            caches,
+            answer=writer is not None,
+            continued=continued,
+            count=shards,
+            clock=clock,
         )
         finished = continued.standing
         if writer:
@@ -118,14 +124,14 @@ def execute(
         if writer:
             retried(lambda: write_asked(plan.clips, storage))
         # Signals are handled between two clips, so that no clip's answers are written partially.
-        with (
-            stopping.deferred(),
-            observed(observers, plan, len(finished)) as tell,
-            _flushed(writer, clock),
-        ):
+        with stopping.deferred(), ExitStack() as watched, _flushed(writer, clock):
+            for observer in observers:
+                observer.started(plan, len(finished))
+                watched.callback(observer.stopped)
             for clip in iterate(lambda: complete(run_plan, plan, settings, clock)):
                 kept.raise_if_lost()
-                tell(clip)
+                for observer in observers:
+                    observer.result(clip)
                 if writer:
                     _add(writer, clip.answers, clock)
                 result.add(clip)
@@ -136,22 +142,21 @@ def execute(
             result.add_missing(add_missing(job, built, plan, writer))
         failures = to_table(result.failures, FAILURE)
         retried(lambda: write_sealed(failures, storage, FAILURES_FILE, run_dir.name))
-        facts = facts_of_job(
+        result.facts = facts_of_job(
             job,
             built,
             plan,
-            kind,
-            run_dir.name,
-            locations.cache_root,
-            started_at=started_at,
+            run_id=run_dir.name,
+            kind=kind,
+            cache_root=locations.cache_root,
+            started_at=started_at.isoformat(timespec="seconds"),
             # The wall time of a continued run does not measure its speed.
             wall_s=None if continued else clock.monotonic() - started,
             shards=shards.sizes(),
             num_answers=shards.num_questions * len(plan.methods) if writer else None,
             work=result.work(),
         )
-        retried(lambda: facts.save(storage))
-        result.facts = facts
+        retried(lambda: result.facts.save(storage))
         stored = (plan.features.cache.name,) if plan.features else ()
         compact_if_remote(caches, (*stored, *plan.caches), clock)
         return result
@@ -195,15 +200,10 @@ def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
 
     counts = count(plan, questions=False)
     logger.info(
-        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache"
-        "%s%s",
-        counts.clips,
-        len(plan.methods) if plan.answer else 0,
-        len(plan.caches),
-        counts.to_encode,
-        counts.cached,
-        f", {counts.from_features} of these from stored features" if counts.from_features else "",
-        f", {counts.without_file} missing" if counts.without_file else "",
+        "%d clips for %d token cache(s): %d clips to decode and encode, %d from cache, %d of these "
+        "from stored features, %d missing",
+        *(counts.clips, len(plan.caches), counts.to_encode, counts.cached),
+        *(counts.from_features, counts.without_file),
     )
     choice = executor_of(job, locations.address, counts.clips)
     assert choice is not None  # the clips have been counted
@@ -251,23 +251,15 @@ def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM
         names: Names of the job's caches.
         clock: See `compact_cache`.
     """
-    names = list(names)
-    if root.is_local or not names:
+    if root.is_local:
         return
     try:
-        for folder in find_caches(root, names):
-            if folder.cache is None or len(folder.singles) < AT_LEAST:
-                continue
-            problems = [problem for _, problem in compact_cache(folder, clock) if problem]
-            logger.info("%s: compacted", folder.name)
-            for problem in problems[:5]:
-                logger.warning("%s: %s", folder.name, problem)
+        for folder in find_caches(root, list(names)):
+            if folder.cache is not None and len(folder.singles) >= AT_LEAST:
+                problems = [problem for _, problem in compact_cache(folder, clock) if problem]
+                logger.info("%s: compacted, %d clips left out", folder.name, len(problems))
     except (OSError, UserError) as error:
-        logger.warning(
-            "the caches in %s are not compacted (%s); `tango cache compact` does it later",
-            root.location,
-            error,
-        )
+        logger.warning("%s: not compacted (%s); try `tango cache compact`", root.location, error)
 
 
 class Observer(Protocol):
@@ -283,28 +275,9 @@ class Observer(Protocol):
         ...
 
     def result(self, row: Result) -> None:
-        """Called for every finished clip (`rows.RESULT`)."""
+        """Called for every finished clip (`rows.Result`)."""
         ...
 
     def stopped(self) -> None:
         """Called when the job has ended, also on an error."""
         ...
-
-
-@contextmanager
-def observed(
-    observers: Sequence[Observer], plan: Plan, finished: int
-) -> Iterator[Callable[[Result], None]]:
-    """Notify observers of start and end; yields the function that passes a result on."""
-
-    def tell(row: Result) -> None:
-        for observer in observers:
-            observer.result(row)
-
-    for observer in observers:
-        observer.started(plan, finished)
-    try:
-        yield tell
-    finally:
-        for observer in observers:
-            observer.stopped()

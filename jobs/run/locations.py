@@ -27,7 +27,8 @@ class Locations:
         open_storage: Opens run directories and caches.
         steal: Whether to take over a run that another driver works on; that driver stops.
         recipe: The recipe file as given on the command line, recorded in the run; "" for none.
-        continues: Whether to continue the newest unfinished run of the same job, if there is one.
+        continues: Whether to continue the newest unfinished run of the same job, if there is one;
+            `resume` comes first.
     """
 
     output: Place
@@ -39,13 +40,6 @@ class Locations:
     steal: bool = False
     continues: bool = False
     recipe: str = ""
-
-    def __post_init__(self) -> None:
-        """Check that only one of `resume` and `continues` is given."""
-        if self.resume and self.continues:
-            raise InputError(
-                f"--continue and --resume {self.resume} exclude each other; give only one of them"
-            )
 
     @property
     def cache_root(self) -> str:
@@ -68,11 +62,10 @@ def raise_if_unusable(output: Place, option: str = "--output") -> None:
     """
     if isinstance(output, Url):  # checking a store needs a connection
         return
-    existing = output.absolute()
-    while not os.path.lexists(existing):
-        existing = existing.parent
+    path = output.absolute()
+    existing = next(one for one in (path, *path.parents) if os.path.lexists(one))
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        what = "is a directory without write access" if existing.is_dir() else "is not a directory"
         raise InputError(
-            f"{option} {output} cannot be written to: {existing} {what}; choose another one"
+            f"{option} {output} cannot be written to: {existing} is not a writable directory; "
+            "choose another one"
         )

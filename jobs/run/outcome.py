@@ -7,7 +7,6 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -15,16 +14,19 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from jobs.config.recipe import Job
-from jobs.results.facts import CellFacts, JobFacts, ShardSize, WorkCounts
+from jobs.results.facts import CellFacts, JobFacts, WorkCounts
 from jobs.run.build import BuiltJob, device_name, items_of
-from jobs.run.progress import is_decoded
-from pipeline.clips import FAILED
+from pipeline.clips import DECODE_VIDEO, FAILED
 from pipeline.plan import Plan, PlannedMethod
 from pipeline.progress.answers import AnswerWriter
 from pipeline.redaction import redacted
 from pipeline.rows import AnswerRow, Result
 from tango_core.benchmarks import Benchmark
 from tango_core.ops.precision import float32_products
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["evaluate", "sweep", "precompute"]
 
 FAILURE = pa.schema(
     [
@@ -66,11 +68,17 @@ class JobResult:
     failures: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
-        """Count a finished clip (`rows.RESULT`)."""
-        self.failures += _failures(result)
+        """Count a finished clip (`rows.Result`)."""
+        path = redacted(result.path)
+        failed = [answer for answer in result.answers if answer.status in FAILED]
+        failures = [_failure(answer, path) for answer in failed]
+        if result.status != "ok":
+            failures = [_failure(result, path)]
+        self.failures += failures
         self.num_clips += 1
         self.num_failed_clips += result.has_failed
-        self.num_decoded += is_decoded(result)
+        is_read = result.decode_video_ms is not None and result.status != DECODE_VIDEO.failure
+        self.num_decoded += is_read
         self.num_encoded += result.encode_ms is not None
         self.num_answered += sum(not answer.has_failed for answer in result.answers)
         if result.status == "ok":
@@ -91,24 +99,8 @@ class JobResult:
         return {name: n for name, n in vars(self).items() if name.startswith("num_")}
 
 
-def _failures(result: Result) -> list[dict[str, Any]]:
-    """One row for a failed clip, or one for each of its failed answers."""
-    path = redacted(result.path)
-    about = {"benchmark": result.benchmark, "video_id": result.video_id, "path": path}
-    if result.status != "ok":
-        return [{**about, "status": result.status, "error": result.error}]
-    return [_failure(answer, path) for answer in result.answers if answer.status in FAILED]
-
-
-def _failure(answer: AnswerRow, path: str | None) -> dict[str, Any]:
-    """The `FAILURE` row of one answer; the path of a missing answer is unknown (`None`)."""
-    return {name: getattr(answer, name, path) for name in FAILURE.names}
-
-
-logger = logging.getLogger(__name__)
-
-_MAX_LISTED = 5
-_WHY = "no answer was found at the end of the run; run again with --resume"
+def _failure(row: AnswerRow | Result, path: str | None) -> dict[str, Any]:
+    return {**{name: getattr(row, name, None) for name in FAILURE.names}, "path": path}
 
 
 def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> list[AnswerRow]:
@@ -131,71 +123,41 @@ def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> 
         return []
     from pipeline.stages.answer_rows import unanswered  # loads the language models' code
 
+    why = "no answer was found at the end of the run; run again with --resume"
     rows = [
         unanswered(
             (benchmark, item.video_id),
             planned[cell],
             question,
             built.benchmarks[benchmark].protocol,
-            _WHY,
+            why,
         )
         for benchmark, item, cell, question in missing
     ]
-    named = ", ".join(
-        f"{benchmark} / {item.video_id} / {cell} / {question.id}"
-        for benchmark, item, cell, question in missing[:_MAX_LISTED]
-    )
-    more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
+    first = rows[0]
     logger.warning(
-        "%d planned answer(s) are missing and count as failed: %s%s (benchmark / video / cell / "
-        "question); --resume retries them",
-        len(missing),
-        named,
-        more,
+        "%d planned answer(s) are missing and count as failed, e.g. of %s to question %s about %s; "
+        "--resume retries them",
+        *(len(rows), first.cell, first.question_id, first.video_id),
     )
     writer.add(rows)
     writer.flush()
     return rows
 
 
-Kind = Literal["evaluate", "sweep", "precompute"]
-
-
-def facts_of_job(
-    job: Job,
-    built: BuiltJob,
-    plan: Plan,
-    kind: Kind,
-    run_id: str,
-    cache_root: str,
-    *,
-    started_at: datetime,
-    wall_s: float | None,
-    shards: tuple[ShardSize, ...],
-    num_answers: int | None,
-    work: WorkCounts,
-) -> JobFacts:
+def facts_of_job(job: Job, built: BuiltJob, plan: Plan, **of_run: Any) -> JobFacts:
     """Collect the facts of a job.
 
     Args:
         job: The recipe.
         built: The job's benchmarks, model and methods.
         plan: Plan of the job.
-        kind: The command.
-        run_id: Name of the run directory.
-        cache_root: Directory or URL of the token caches.
-        started_at: Start time of this driver.
-        wall_s: Seconds since then; `None` for a continued run.
-        shards: Sizes of all shards if the job is one of several.
-        num_answers: Number of rows in `answers/`; `None` if the job answers no questions.
-        work: Counts of decoded, encoded, computed and answered items.
+        of_run: Fields of `JobFacts` that only the driver knows, such as the times.
     """
     model = built.model
     rules = [one.protocol.subtitles for one in built.benchmarks.values()]
     notes = [model.note, *(rule.note for rule in rules if rule is not None)]
     return JobFacts(
-        run_id=run_id,
-        kind=kind,
         model=model.name,
         cells=tuple(
             _facts_of_cell(benchmark, planned, model.llm.num_layers)
@@ -204,12 +166,9 @@ def facts_of_job(
         ),
         mode=job.mode,
         llm=model.llm,
-        wall_s=wall_s,
-        started_at=started_at.isoformat(timespec="seconds"),
         note="; ".join(note for note in notes if note),
         git_commit=git_commit(),
         caches=tuple(plan.caches),
-        cache_root=cache_root,
         device=device_name(model.device),
         num_frames=model.frames.num_frames,
         checkpoint=model.digest,
@@ -217,16 +176,13 @@ def facts_of_job(
         versions=versions(),
         float32_products=float32_products(),
         skipped=built.skipped,
-        shards=shards,
         input_size=model.options.input_size(),
-        num_answers=num_answers,
         features=plan.features.cache.name if plan.features else "",
-        work=work,
+        **of_run,
     )
 
 
 def _facts_of_cell(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> CellFacts:
-    """Collect the facts of one method on one benchmark."""
     pruner = planned.method.pruner
     options = {k: v for k, v in planned.method.options.items() if k != "retention"}
     return CellFacts(
@@ -242,39 +198,27 @@ def _facts_of_cell(benchmark: Benchmark, planned: PlannedMethod, num_layers: int
     )
 
 
-LIBRARIES = (
-    "tango-video",
-    "ray",
-    "torch",
-    "transformers",
-    "av",
-    "decord",
-    "pyarrow",
-    "pandas",
-    "mlflow",
-    "numpy",
+_LIBRARIES = (
+    *("tango-video", "ray", "torch", "transformers", "av", "decord"),
+    *("pyarrow", "pandas", "mlflow", "numpy"),
 )
 
 
 def git_commit() -> str:
     """Commit of the code, or "" outside a checkout."""
+    command = ["git", "rev-parse", "HEAD"]
     try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return subprocess.check_output(
+            command, cwd=Path(__file__).parent, stderr=subprocess.DEVNULL, text=True, timeout=10
+        ).strip()
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def versions() -> dict[str, str]:
     """Versions of the libraries that results depend on."""
     found = {"python": platform.python_version()}
-    for name in LIBRARIES:
+    for name in _LIBRARIES:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -26,12 +26,14 @@ from pipeline.storage import Storage
 from pipeline.storage.seal import DamagedFileError, read_sealed
 from pipeline.storage.urls import Place, is_url, place
 from tango_core.code_identity import pruner_identity
-from tango_core.errors import UserError
 from tango_core.local_files import parse_json
 from tango_core.models.checkpoints.directory import words_digest
 
+logger = logging.getLogger(__name__)
+
 DIGEST_FILE = "job.digest"
 """File with the job's digest (`config.identity`), by which `--continue` finds the run."""
+CACHES_FILE = "caches.json"
 
 # Model settings, besides the number of frames, that may differ between the runs of one sweep.
 INPUT_SIZES = ("max_pixels", "pooling_step")
@@ -39,13 +41,15 @@ INPUT_SIZES = ("max_pixels", "pooling_step")
 _RECIPE_MARK = "# resolved from "
 # Characters that some file systems refuse, e.g. the colon of `my_package.my_module:MyBenchmark`.
 _NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"
+_START_ANEW = "start a new run without --resume and --continue"
+_STAMP = len("20260101-120000")
+_CLIP = ["benchmark", "video_id", "path"]
 
 
 def new_run_dir(
     job: Job,
     output: Place,
     *,
-    methods: Sequence[str] | None = None,
     clock: Clock = SYSTEM_CLOCK,
     open_storage: OpenStorage = Storage.at,
 ) -> Place:
@@ -54,19 +58,16 @@ def new_run_dir(
     Args:
         job: The recipe; the number and size of frames are part of the name if it sets them.
         output: Directory of all runs.
-        methods: Names of the methods that the model can run; `None` for all methods of the recipe.
         clock: Clock for the time in the name.
         open_storage: Opens the directory.
     """
-    methods = methods or [name for name, _ in job.all_methods]
+    names = [name for name, _ in job.all_methods]
     what = [
         "+".join(section.name for section in job.all_benchmarks),
         job.model.name,
         *([f"{job.model.num_frames}f"] if job.model.num_frames else []),
         *(f"{name}{size}" for name in INPUT_SIZES if (size := job.model.options.get(name))),
-        methods[0].replace(" ", "-").replace("=", "")
-        if len(methods) == 1
-        else f"{len(methods)}-methods",
+        f"{len(names)}-methods" if len(names) > 1 else names[0].replace("=", ""),
     ]
     return make_run_dir(what, output, clock=clock, open_storage=open_storage)
 
@@ -81,22 +82,16 @@ def make_run_dir(
     """Create a directory in `output` named by local time and the parts in `what`.
 
     Raises:
-        RecipeError: If `output` cannot be written to.
+        RecipeError: If there are too many.
     """
     parts = [re.sub(_NOT_IN_FILE_NAMES, "-", part) for part in what]
     stamp = f"{clock.now().astimezone():%Y%m%d-%H%M%S}"
-    for attempt in range(1, 1000):
-        suffix = "" if attempt == 1 else f"-{attempt}"
+    for suffix in ("", *(f"-{attempt}" for attempt in range(2, 1000))):
         run_dir = output / f"{stamp}-{'-'.join(parts)}{suffix}"
         try:
             open_storage(run_dir).create()
         except FileExistsError:
             continue
-        except OSError as error:
-            raise RecipeError(
-                f"--output {output} cannot be written to: {error.strerror or error}; "
-                "choose another one"
-            ) from error
         return run_dir
     raise RecipeError(f"--output {output} has too many runs with the same start time; try again")
 
@@ -141,9 +136,7 @@ def claim(
         old = storage.read(JOB_FILE)
         _raise_if_other_job(job, old, run_dir)
         recipe = recipe_name(old)
-    # YAML allows no control characters, and a line break would end the comment.
-    name = "".join(one if one.isprintable() else "?" for one in recipe)
-    first = f"{_RECIPE_MARK}{name}\n" if name else ""
+    first = f"{_RECIPE_MARK}{recipe}\n" if recipe else ""
     storage.write(JOB_FILE, (first + job.to_yaml()).encode())
     if answers:
         storage.write(DIGEST_FILE, f"{job_digest(job)}\n".encode())
@@ -158,25 +151,14 @@ def recipe_name(job_file: bytes) -> str:
 def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Place) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
     job_file = run_dir / JOB_FILE
-    try:
-        old = computed_part(recipe_of(old_recipe, str(job_file)))
-    except RecipeError as error:
-        raise RecipeError(
-            f"{error}; restore the file, or start a new run without --resume (it reuses the caches)"
-        ) from error
+    old = computed_part(recipe_of(old_recipe, str(job_file)))
     new = computed_part(load_yaml(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if changed:
         raise RecipeError(
             f"--resume {run_dir}: the recipe's {', '.join(changed)} differs from that run; "
-            f"resume it with {job_file}, or start a new run without --resume"
+            f"resume it with {job_file}, or {_START_ANEW}"
         )
-
-
-_STAMP = len("20260101-120000")
-_CLIP = ["benchmark", "video_id", "path"]
-
-logger = logging.getLogger(__name__)
 
 
 def unfinished_run(
@@ -215,15 +197,14 @@ def finished_of_round(
         output: Directory of all runs.
         open_storage: Opens directories.
     """
-    newest = [next(_runs_of(job, output, open_storage), None) for job in jobs]
-    begun = newest[0]
+    newest = [next(_runs_of(job, output, open_storage), "") for job in jobs]
+    begun = newest[0][:_STAMP]
     found = {
         number: output / name
-        for number, (job, name) in enumerate(zip(jobs, newest, strict=True))
-        if name is not None
-        and begun is not None
-        and name[:_STAMP] >= begun[:_STAMP]
-        and _is_finished(open_storage(output / name), job)
+        for number, name in enumerate(newest)
+        if begun
+        and name[:_STAMP] >= begun
+        and _is_finished(open_storage(output / name), jobs[number])
     }
     if len(found) == len(jobs):
         return {}
@@ -255,9 +236,6 @@ def _is_finished(storage: Storage, job: Job) -> bool:
     return len(clips) <= job.max_failures
 
 
-CACHES_FILE = "caches.json"
-
-
 def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: bool) -> None:
     """Record the caches, code and tokenizer of a run; refuse to continue if they have changed.
 
@@ -281,11 +259,11 @@ def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: boo
         "words": words_digest(plan.model.path, plan.model.revision),
     }
     if continued and storage.exists(CACHES_FILE):
-        before = _read(storage, run_dir)
+        before = parse_json(storage.read(CACHES_FILE).decode(), str(run_dir / CACHES_FILE))
+        # Earlier releases recorded only the caches.
+        before = before if isinstance(before.get("caches"), dict) else {"caches": before}
         for changed in _changes(before, record):
-            raise RecipeError(
-                f"--resume {run_dir}: {changed}; start a new run without --resume or --continue"
-            )
+            raise RecipeError(f"--resume {run_dir}: {changed}; {_START_ANEW}")
     storage.write(CACHES_FILE, f"{json.dumps(record, indent=1)}\n".encode())
 
 
@@ -303,15 +281,3 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
             yield f"the code of {name!r} inside the language model has changed"
     if before.get("words", now["words"]) != now["words"]:
         yield "the model's tokenizer, chat template or generation_config.json has changed"
-
-
-def _read(storage: Storage, run_dir: Place) -> Mapping[str, Any]:
-    """The record of an earlier attempt; earlier releases recorded only the caches."""
-    where = run_dir / CACHES_FILE
-    try:
-        found = parse_json(storage.read(CACHES_FILE).decode(), str(where))
-    except UserError as error:
-        raise RecipeError(f"{error}; start a new run without --resume or --continue") from error
-    if not isinstance(found, dict):
-        raise RecipeError(f"{where} is not a list of caches; start a new run without --resume")
-    return found if isinstance(found.get("caches"), dict) else {"caches": found}

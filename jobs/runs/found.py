@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -23,7 +22,6 @@ from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.run_dirs import recipe_name
 from jobs.units import human_bytes
-from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.leases import Lease, LeaseError
 from pipeline.storage.urls import Place, is_url, place
@@ -51,18 +49,10 @@ class FoundRun:
         """Name of the directory, without those around it."""
         return self.place.name if not isinstance(self.place, Path) else self.place.absolute().name
 
-    def read(self, name: str) -> bytes | None:
-        """Content of a file directly in it; `None` if there is no such file."""
-        try:
-            return self.storage.read(name) if name in self.files else None
-        except FileNotFoundError:  # it was removed since the directory was listed
-            return None
-
     def json(self, name: str) -> dict[str, Any] | None:
         """Content of a JSON file: empty if there is no such file, `None` if it is damaged."""
         try:
-            content = self.read(name)
-            found = {} if content is None else json.loads(content)
+            found = json.loads(self.storage.read(name)) if name in self.files else {}
         except (ValueError, PermissionError):
             return None
         return found if isinstance(found, dict) else None
@@ -128,117 +118,73 @@ def named(runs: Sequence[FoundRun]) -> str:
     return ", ".join(run.name for run in runs[:5]) + (", …" if len(runs) > 5 else "")
 
 
-State = Literal["running", "stopped", "finished", "imported", "comparison", "damaged"]
+Row = dict[str, Any]
+"""What `tango runs ls --json` prints of a run; unknown values are `None`.
+
+`run` (its name), `place`, `state` (`running` while a driver holds its lease, `stopped` without one
+and without results, `finished`, `imported`, `comparison`, or `damaged` if one of its files cannot
+be read), `recipe` (the file that it was made of), `command`, `model`, `benchmarks`, `cells`
+(methods times benchmarks), `scores` (headline metrics of the cells, in [0, 1]), `failed_clips`,
+`bytes`, and `started_at`.
+"""
 
 
-@dataclass(frozen=True)
-class RunState:
-    """State of a run for `tango runs ls`.
-
-    Attributes:
-        run: The directory.
-        state: `running` while a driver holds its lease, `stopped` without one and without results,
-            `damaged` if one of its files cannot be read.
-        recipe: The recipe file that it was made of; "" if unknown.
-        command: `evaluate`, `sweep`, `precompute`, `import`, `comparison`; "" if unknown.
-        model: Entry of `MODELS`; "" if unknown.
-        benchmarks: Its benchmarks.
-        num_cells: Methods times benchmarks; `None` if unknown.
-        scores: Headline metrics of its cells, in [0, 1]; empty without results.
-        num_failed: Number of failed clips; `None` without results.
-        num_bytes: Size of all its files.
-        started: When it began; `None` if unknown.
-    """
-
-    run: FoundRun
-    state: State
-    recipe: str
-    command: str
-    model: str
-    benchmarks: tuple[str, ...]
-    num_cells: int | None
-    scores: tuple[float, ...]
-    num_failed: int | None
-    num_bytes: int
-    started: datetime | None
-
-    @property
-    def age_s(self) -> float | None:
-        """Seconds since the run began; `None` if unknown."""
-        if self.started is None:
-            return None
-        return max(0.0, (datetime.now(UTC) - self.started).total_seconds())
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, for scripts."""
-        return {
-            "run": self.run.name,
-            "place": str(self.run.place),
-            "state": self.state,
-            "recipe": self.recipe or None,
-            "command": self.command or None,
-            "model": self.model or None,
-            "benchmarks": list(self.benchmarks),
-            "cells": self.num_cells,
-            "scores": list(self.scores),
-            "failed_clips": self.num_failed,
-            "bytes": self.num_bytes,
-            "started_at": self.started.isoformat() if self.started else None,
-        }
-
-
-def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> RunState:
+def state_of(run: FoundRun) -> Row:
     """Determine the state of a run, without writing anything or reading answers."""
     facts, summary = run.json(FACTS_FILE), run.json(SUMMARY_FILE)
-    recipe, job, is_readable = "", None, facts is not None and summary is not None
+    recipe, job, is_damaged = None, None, facts is None or summary is None
     facts, summary = facts or {}, summary or {}
-    try:
-        content = run.read(JOB_FILE)
-        if content is not None:
-            recipe = recipe_name(content)
+    if JOB_FILE in run.files:
+        try:
+            content = run.storage.read(JOB_FILE)
+            recipe = recipe_name(content) or None
             job = parse_job(recipe_of(content, JOB_FILE), JOB_FILE)
-    except PermissionError:
-        is_readable = False
-    except (ValueError, OSError):  # e.g. a method whose package is not installed here
-        pass
-    state: State = "stopped"
-    if not is_readable:
+        except PermissionError:
+            is_damaged = True
+        except ValueError:  # e.g. a method whose package is not installed here
+            pass
+    state = "finished" if FACTS_FILE in run.files else "stopped"
+    if is_damaged:
         state = "damaged"
     elif summary.get("kind") == "comparison":
         state = "comparison"
     elif facts.get("kind") == "import":
         state = "imported"
-    elif is_running(run, clock):
+    elif is_running(run):
         state = "running"
-    elif FACTS_FILE in run.files:
-        state = "finished"
     cells = summary.get("cells") or facts.get("cells") or []
-    benchmarks = [str(one["benchmark"]) for one in cells]
+    benchmarks = list(dict.fromkeys(str(one["benchmark"]) for one in cells))
     if job is not None and not cells:
         benchmarks = [section.name for section in job.all_benchmarks]
-    headlines = [_headline(one) for one in summary.get("cells") or []]
-    return RunState(
-        run,
-        state,
-        recipe=recipe,
-        command=str(facts.get("kind") or summary.get("kind") or ""),
-        model=str(facts.get("model") or summary.get("model") or (job.model.name if job else "")),
-        benchmarks=tuple(dict.fromkeys(benchmarks)),
-        num_cells=len(cells) or (len(job.all_methods) * len(benchmarks) if job else None),
-        scores=tuple(one for one in headlines if isinstance(one, (int, float))),
-        num_failed=summary.get("num_failed_clips"),
-        num_bytes=size_of(run),
-        started=_started(facts, run.name),
-    )
+    planned = len(job.all_methods) * len(benchmarks) if job else None
+    scores = []
+    for cell in summary.get("cells") or []:  # of any version
+        headline = (cell.get("scores") or {}).get(cell.get("metric", "accuracy")) or {}
+        scores.append(headline.get("value", cell.get("accuracy")))
+    started = _started(facts, run.name)
+    return {
+        "run": run.name,
+        "place": str(run.place),
+        "state": state,
+        "recipe": recipe,
+        "command": facts.get("kind") or summary.get("kind"),
+        "model": facts.get("model") or summary.get("model") or (job.model.name if job else None),
+        "benchmarks": benchmarks,
+        "cells": len(cells) or planned,
+        "scores": [one for one in scores if one is not None],
+        "failed_clips": summary.get("num_failed_clips"),
+        "bytes": size_of(run),
+        "started_at": started and started.isoformat(),
+    }
 
 
-def is_running(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> bool:
+def is_running(run: FoundRun) -> bool:
     """Whether a driver may be working on a run."""
     store = run.storage.store
     if store is not None and not store.has_conditions:
         return False  # no job can run there
     has_lease = any(name.startswith(".lease") for name in run.files)
-    return has_lease and Lease(run.storage, clock).living() is not None
+    return has_lease and Lease(run.storage).living() is not None
 
 
 def size_of(run: FoundRun) -> int:
@@ -247,18 +193,10 @@ def size_of(run: FoundRun) -> int:
     if store is not None:
         return sum(one.size for one in store.tree(run.storage.root))
     total = 0
-    for folder, _, names in os.walk(run.storage.root):
-        for name in names:
-            with suppress(OSError):  # removed since the directory was listed
-                total += os.lstat(os.path.join(folder, name)).st_size
+    for path in Path(run.storage.root).rglob("*"):
+        with suppress(OSError):  # removed since the directory was listed
+            total += 0 if path.is_dir() else path.lstat().st_size
     return total
-
-
-def _headline(cell: Mapping[str, Any]) -> object:
-    """Headline metric of a cell in a summary of any version."""
-    scores = cell.get("scores") or {}
-    own = scores.get(cell.get("metric", "accuracy")) or {}
-    return own.get("value", cell.get("accuracy"))
 
 
 def _started(facts: Mapping[str, Any], name: str) -> datetime | None:
@@ -270,16 +208,12 @@ def _started(facts: Mapping[str, Any], name: str) -> datetime | None:
     return None
 
 
-_LAST = (SUMMARY_FILE, FACTS_FILE, JOB_FILE)
-
-
 def remove(
     texts: Sequence[str],
     root: str,
     console: Console,
     *,
     yes: bool = False,
-    clock: Clock = SYSTEM_CLOCK,
 ) -> int:
     """Remove runs after asking for confirmation.
 
@@ -288,7 +222,6 @@ def remove(
         root: Directory or URL of runs that are named without one.
         console: Where the runs are listed and the question is asked.
         yes: Whether to remove without asking.
-        clock: For leases.
 
     Returns:
         Exit code: 1 if the answer is no.
@@ -301,7 +234,7 @@ def remove(
     """
     runs = {run.name: run for run in (find_run(text, root) for text in texts)}
     for run in runs.values():
-        _raise_if_kept(run, clock)
+        _raise_if_kept(run)
     for run in runs.values():
         console.print(f"{run.place}  {human_bytes(size_of(run))}", markup=False, soft_wrap=True)
     if not yes:
@@ -312,12 +245,12 @@ def remove(
             console.print("nothing was removed")
             return exit_codes.FAILED
     for run in runs.values():
-        _remove(run, clock)
+        _remove(run)
         console.print(f"removed {run.place}", markup=False, highlight=False, soft_wrap=True)
     return exit_codes.OK
 
 
-def _raise_if_kept(run: FoundRun, clock: Clock) -> None:
+def _raise_if_kept(run: FoundRun) -> None:
     """Refuse to remove a link, the working directory, or a directory that holds other runs.
 
     Raises:
@@ -326,29 +259,22 @@ def _raise_if_kept(run: FoundRun, clock: Clock) -> None:
     """
     if isinstance(run.place, Path):
         if run.place.is_symlink():
-            raise InputError(
-                f"{run.place} is a link to {os.readlink(run.place)}; name that directory itself, "
-                "or remove the link with rm"
-            )
+            raise InputError(f"{run.place} is a link; name the directory, or remove it with rm")
         # A report can be written into any directory, which is a run then.
-        folder, here = run.place.resolve(), Path.cwd().resolve()
-        if folder == here or folder in here.parents:
-            raise InputError(
-                f"{run.place} is the working directory or above it, nothing was removed; go "
-                "elsewhere and name it from there"
-            )
+        if Path.cwd().resolve().is_relative_to(run.place.resolve()):
+            raise InputError(f"{run.place} is the working directory or above it; go elsewhere")
     inside = [one for name in run.storage.folders() if (one := run_at(run.place / name))]
     if inside:
         raise InputError(
             f"{run.place} holds other runs ({named(inside)}), nothing was removed; remove those "
             "by their names, and what a report wrote beside them with rm"
         )
-    if is_running(run, clock):
+    if is_running(run):
         raise LeaseError(_refusal(run))
 
 
-def _remove(run: FoundRun, clock: Clock) -> None:
-    """Remove one run while holding its lease.
+def _remove(run: FoundRun) -> None:
+    """Remove one run while holding its lease; no link in it is followed.
 
     Raises:
         LeaseError: If a driver has begun to work on it.
@@ -356,28 +282,14 @@ def _remove(run: FoundRun, clock: Clock) -> None:
     store = run.storage.store
     if store is None or store.has_conditions:
         try:
-            Lease(run.storage, clock).take()
+            Lease(run.storage).take()
         except LeaseError as error:
             raise LeaseError(_refusal(run)) from error
-    if store is not None:
-        for path in sorted((one.path for one in store.tree(run.storage.root)), key=_order):
-            store.delete(path)
-        return
-    folder = Path(run.storage.root)
-    for entry in sorted(folder.iterdir(), key=lambda one: _order(one.name)):
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)  # removes links in it, and follows none
-        else:
-            entry.unlink(missing_ok=True)
-    folder.rmdir()
-
-
-def _order(path: str) -> int:
-    """Removal order of a file: files that mark a run come late, the lease last."""
-    name = path.rpartition("/")[2]
-    if name.startswith(".lease"):
-        return len(_LAST) + 1
-    return 1 + _LAST.index(name) if name in _LAST else 0
+    if store is None:
+        shutil.rmtree(run.storage.root)
+    else:
+        for file in store.tree(run.storage.root):
+            store.delete(file.path)
 
 
 def _refusal(run: FoundRun) -> str:

@@ -32,7 +32,7 @@ from tango_core.models import MODELS
 
 logger = logging.getLogger(__name__)
 
-# Folders of an absolute path that is no part of a URL.
+# Folders of an absolute path that is no part of a URL; they are left out of texts.
 _FOLDERS = re.compile(r"(?<![\w./:])/(?:[^\s/:'\"]+/)+")
 _TAGS = ["evaluation", "video", "video-token-pruning", "tango-video"]
 
@@ -56,9 +56,8 @@ def export_to_hub(run_dir: Path, output: Path | None, repository: str | None) ->
     if repository is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise InputError(f"--repository {repository!r} is not an id of the form owner/name")
     facts = JobFacts.load(run_dir)
-    for name in (JOB_FILE, SUMMARY_FILE):
-        if not (run_dir / name).is_file():
-            raise MissingFileError(f"{run_dir} has no {name}; name a run of `tango sweep`")
+    if not (run_dir / SUMMARY_FILE).is_file():
+        raise MissingFileError(f"{run_dir} has no {SUMMARY_FILE}; name a run of `tango sweep`")
     recipe = read_recipe(run_dir / JOB_FILE)
     job = parse_job(recipe, str(run_dir / JOB_FILE))
     summary = parse_summary((run_dir / SUMMARY_FILE).read_bytes(), run_dir)
@@ -67,9 +66,8 @@ def export_to_hub(run_dir: Path, output: Path | None, repository: str | None) ->
     (dataset / "answers").mkdir(parents=True, exist_ok=True)
     for part in sorted((run_dir / "answers").glob("*.parquet")):
         _write_answers(part, dataset / "answers" / part.name)
-    for section in (recipe.get("benchmark"), *recipe.get("benchmarks", ())):
-        if section is not None:
-            section.pop("root", None)
+    for section in (recipe.get("benchmark") or {}, *recipe.get("benchmarks", ())):
+        section.pop("root", None)
     for key in ("path", "saliency_from", "sinks"):
         named = Path(recipe["model"].get(key) or "")
         if named.is_absolute() or (named.name and named.exists()):
@@ -77,7 +75,7 @@ def export_to_hub(run_dir: Path, output: Path | None, repository: str | None) ->
     texts = {
         dataset / "README.md": _card(facts, summary, job),
         dataset / "recipe.yaml": _yaml(recipe),
-        dataset / SUMMARY_FILE: _without_folders((run_dir / SUMMARY_FILE).read_text("utf-8")),
+        dataset / SUMMARY_FILE: _FOLDERS.sub("", (run_dir / SUMMARY_FILE).read_text("utf-8")),
     }
     for cell in summary.cells:
         if entry := _entry(cell, job, facts, repository):
@@ -95,16 +93,11 @@ def export_to_hub(run_dir: Path, output: Path | None, repository: str | None) ->
     return list(texts)
 
 
-def _without_folders(text: str) -> str:
-    """Text in which absolute paths are reduced to the names of their files."""
-    return _FOLDERS.sub("", text)
-
-
 def _write_answers(part: Path, copy: Path) -> None:
     """Copy a part of the answers without folders in its errors, nor the checksum of the part."""
     table = pq.read_table(part)
     at, field = table.column_names.index("error"), table.schema.field("error")
-    errors = [error and _without_folders(error) for error in table["error"].to_pylist()]
+    errors = [error and _FOLDERS.sub("", error) for error in table["error"].to_pylist()]
     table = table.set_column(at, field, pa.array(errors, field.type))
     pq.write_table(table.replace_schema_metadata(), copy)
 

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal
 
-from jobs.report.compare import compared_runs
+from jobs.report.compare import On, compared_runs
 from jobs.report.formatting import DASH, Table, latex_notes, markdown_notes, shortened
-from jobs.report.notes import On
 from jobs.report.replicates import report_replicates
 from jobs.report.tables.cells import cells_csv, cells_table, render_table
-from jobs.results.cell_summary import RunSummary, parse_summary
+from jobs.results.cell_summary import CellSummary, parse_summary
 from jobs.results.facts import FACTS_FILE
 from jobs.results.summary import SUMMARY_FILE
-from jobs.runs.found import FoundRun, RunState, find_run, find_runs, state_of
+from jobs.runs.found import FoundRun, Row, find_run, find_runs, state_of
 from jobs.units import human_age, human_bytes
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import place
 
 _HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "score %", "size", "age")
 _RIGHT = {"cells", "score %", "size", "age"}
-_SHRINK = {"run", "recipe", "model", "bench"}
 _STAMP = len("20261122-220526")
+_TIME = re.compile(r"\d{8}-\d{6}")
 _AT_ONCE = 8
-# Runs without a known start come first.
-_UNKNOWN = datetime.min.replace(tzinfo=UTC)
+_FAILURES_SHOWN = 5
 
 
-def runs_in(roots: Sequence[str]) -> list[RunState]:
+def runs_in(roots: Sequence[str]) -> list[Row]:
     """The runs of some directories or URLs, the newest last.
 
     Raises:
@@ -41,60 +42,49 @@ def runs_in(roots: Sequence[str]) -> list[RunState]:
     found = [run for root in roots for run in find_runs(root)]
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         states = list(workers.map(state_of, found))
-    return sorted(states, key=lambda one: (one.started or _UNKNOWN, one.run.name))
+    return sorted(states, key=lambda row: (row["started_at"] or "", row["run"]))
 
 
-def runs_table(states: Sequence[RunState], max_width: int | None = None) -> str:
+def _age_s(row: Row) -> float | None:
+    """Seconds since a run began; `None` if unknown."""
+    if row["started_at"] is None:
+        return None
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(row["started_at"])).total_seconds())
+
+
+def runs_table(rows: Sequence[Row], max_width: int | None = None) -> str:
     """One line per run and a last one with totals.
 
     Args:
-        states: From `runs_in`.
+        rows: From `runs_in`.
         max_width: Columns of the terminal; `None` for any number. Where the names do not fit, runs
             are named by the time at their beginning, which `tango runs show` takes as well.
     """
-    rows = [_row(one) for one in states]
-    header, shrink = list(_HEADER), _SHRINK
-    if max_width is not None and Table(_HEADER, rows).width > max_width:
-        header = ["bench" if name == "benchmark" else name for name in header]
-        stamps = {row[0][:_STAMP] for row in rows}
-        if len(stamps) == len(rows):
-            rows = [[row[0][:_STAMP], *row[1:]] for row in rows]
-            shrink = _SHRINK - {"run"}
-    lines = Table(header, rows).plain(right=_RIGHT, max_width=max_width, shrink=shrink)
-    num_bytes = human_bytes(sum(one.num_bytes for one in states))
-    return "\n".join([*lines, "", f"{len(states)} run(s), {num_bytes}"])
-
-
-def runs_json(states: Sequence[RunState]) -> str:
-    """The runs as JSON."""
-    return json.dumps([one.to_json() for one in states], indent=2)
-
-
-def score_text(scores: Sequence[float]) -> str:
-    """A score in percent, or the lowest and the highest of several cells."""
-    if not scores:
-        return DASH
-    if len(scores) == 1:
-        return f"{100 * scores[0]:.1f}"
-    return "-".join(f"{100 * value:.0f}" for value in (min(scores), max(scores)))
-
-
-def _row(one: RunState) -> list[str]:
-    """The fields of a line."""
-    return [
-        one.run.name,
-        one.recipe.rpartition("/")[2].removesuffix(".yaml") or DASH,
-        one.model or DASH,
-        "+".join(one.benchmarks) or DASH,
-        DASH if one.num_cells is None else str(one.num_cells),
-        one.state,
-        score_text(one.scores),
-        human_bytes(one.num_bytes),
-        DASH if one.age_s is None else human_age(one.age_s).replace(" ", ""),
-    ]
-
-
-_FAILURES_SHOWN = 5
+    lines, header, shrink = [], list(_HEADER), {"run", "recipe", "model", "benchmark"}
+    for row in rows:
+        recipe = (row["recipe"] or "").rpartition("/")[2].removesuffix(".yaml")
+        age = _age_s(row)
+        ends = [f"{100 * one:.{len(row['scores']) == 1:d}f}" for one in sorted(row["scores"])]
+        lines.append(
+            [
+                row["run"],
+                recipe or DASH,
+                row["model"] or DASH,
+                "+".join(row["benchmarks"]) or DASH,
+                str(row["cells"] or DASH),
+                row["state"],
+                "-".join(ends[:1] + ends[1:][-1:]) or DASH,
+                human_bytes(row["bytes"]),
+                DASH if age is None else human_age(age).replace(" ", ""),
+            ]
+        )
+    stamps = {line[0][:_STAMP] for line in lines}
+    if max_width and Table(header, lines).width > max_width and len(stamps) == len(lines):
+        lines = [[line[0][:_STAMP], *line[1:]] for line in lines]
+        shrink.remove("run")
+    plain = Table(header, lines).plain(right=_RIGHT, max_width=max_width, shrink=shrink)
+    num_bytes = human_bytes(sum(row["bytes"] for row in rows))
+    return "\n".join([*plain, "", f"{len(rows)} run(s), {num_bytes}"])
 
 
 def shown(run: FoundRun, max_width: int | None = None) -> str:
@@ -104,68 +94,54 @@ def shown(run: FoundRun, max_width: int | None = None) -> str:
         run: From `find_run`.
         max_width: Columns of the terminal; `None` for any number.
     """
-    lines = [f"{name + ':':<11} {value}" for name, value in _facts(state_of(run))]
-    summary = _summary(run)
-    if summary is not None:
-        if summary.cells:
-            lines += ["", render_table(summary.cells, max_width)]
-        lines += list(_failures(summary, max_width))
+    row, facts = state_of(run), run.json(FACTS_FILE) or {}
+    age, caches = _age_s(row), facts.get("caches") or []
+    values = {
+        "run": row["place"],
+        **{name: row[name] or DASH for name in ("state", "recipe", "command", "model")},
+        "benchmark": ", ".join(row["benchmarks"]) or DASH,
+        "cells": row["cells"] or DASH,
+        "started": age and f"{row['started_at'][:16].replace('T', ' ')} ({human_age(age)} ago)",
+        "size": human_bytes(row["bytes"]),
+        "device": facts.get("device"),
+        "commit": facts.get("git_commit"),
+        "note": facts.get("note"),
+        "took": facts.get("wall_s") and human_age(facts["wall_s"]),
+        "caches": caches and f"{len(caches)}, the first {caches[0]}",
+    }
+    if row["state"] == "stopped":
+        command = f"tango {row['command'] or 'sweep'}"
+        values["go on"] = f"{command} {run.place}/job.yaml --resume {run.place}"
+    lines = [f"{name + ':':<11} {value}" for name, value in values.items() if value]
+    if row["state"] == "comparison" or SUMMARY_FILE not in run.files:
+        return "\n".join(lines)
+    summary = parse_summary(run.storage.read(SUMMARY_FILE), run.place)
+    if summary.cells:
+        lines += ["", render_table(summary.cells, max_width)]
+    if reasons := summary.failures.reasons:
+        lines.append(f"\n{summary.counts.num_failed} answers failed:")
+        for reason in reasons[:_FAILURES_SHOWN]:
+            text = f"  {reason.questions} {reason.status}: {reason.error}"
+            lines.append(shortened(text, max_width or len(text)))
+        if len(reasons) > _FAILURES_SHOWN:
+            more = len(reasons) - _FAILURES_SHOWN
+            lines.append(f"  and {more} more reasons, see failures.parquet")
     return "\n".join(lines)
 
 
 def shown_json(run: FoundRun) -> str:
     """State, facts and summary of a run, for scripts; `null` for a damaged file."""
-    plain = state_of(run).to_json()
-    for name in (FACTS_FILE, SUMMARY_FILE):
-        if name in run.files:
-            plain[name.removesuffix(".json")] = run.json(name)
-    return json.dumps(plain, indent=2)
+    names = [name for name in (FACTS_FILE, SUMMARY_FILE) if name in run.files]
+    files = {name.removesuffix(".json"): run.json(name) for name in names}
+    return json.dumps({**state_of(run), **files}, indent=2)
 
 
-def _facts(state: RunState) -> Iterator[tuple[str, str]]:
-    """Names and values of the lines."""
-    run = state.run
-    facts = run.json(FACTS_FILE) or {}
-    yield "run", str(run.place)
-    yield "state", state.state
-    yield "recipe", state.recipe or DASH
-    yield "command", state.command or DASH
-    yield "model", state.model or DASH
-    yield "benchmark", ", ".join(state.benchmarks) or DASH
-    yield "cells", DASH if state.num_cells is None else str(state.num_cells)
-    if state.started is not None and state.age_s is not None:
-        yield "started", f"{state.started:%Y-%m-%d %H:%M} ({human_age(state.age_s)} ago)"
-    yield "size", f"{human_bytes(state.num_bytes)}"
-    for name, key in (("device", "device"), ("commit", "git_commit"), ("note", "note")):
-        if facts.get(key):
-            yield name, str(facts[key])
-    if facts.get("wall_s"):
-        yield "took", human_age(facts["wall_s"])
-    if facts.get("caches"):
-        yield "caches", f"{len(facts['caches'])}, the first {facts['caches'][0]}"
-    if state.state == "stopped":
-        yield "go on", f"tango {state.command or 'sweep'} {run.place}/job.yaml --resume {run.place}"
-
-
-def _summary(run: FoundRun) -> RunSummary | None:
-    """The numbers of a run; `None` without any, and for a comparison of runs."""
-    if SUMMARY_FILE not in run.files:
-        return None
-    if (run.json(SUMMARY_FILE) or {}).get("kind") == "comparison":
-        return None
-    return parse_summary(run.storage.read(SUMMARY_FILE), run.place)
-
-
-def _failures(summary: RunSummary, max_width: int | None) -> Iterator[str]:
-    """Reasons of failed answers."""
-    reasons = summary.failures.reasons
-    if reasons:
-        yield f"\n{summary.counts.num_failed} answers failed:"
-    for reason in reasons[:_FAILURES_SHOWN]:
-        text = f"  {reason.questions} {reason.status}: {reason.error}"
-        yield shortened(text, max_width or len(text))
-    if len(reasons) > _FAILURES_SHOWN:
-        yield f"  and {len(reasons) - _FAILURES_SHOWN} more reasons, see failures.parquet"
+@contextmanager
+def _local(texts: Sequence[str], root: str) -> Iterator[list[Path]]:
+    """Local directories of some runs during the block."""
+    places = [find_run(text, root).place for text in texts]
+    with ExitStack() as copies:
+        yield [copies.enter_context(local_copy(place)) for place in places]
 
 
 def compared(
@@ -191,21 +167,28 @@ def compared(
         FileNotFoundError: If a run is not there, or has no results.
         ValueError: If the runs cannot be compared.
     """
-    places = [find_run(text, root).place for text in texts]
-    with ExitStack() as copies:
-        folders = [copies.enter_context(local_copy(place)) for place in places]
+    with _local(texts, root) as folders:
         found = compared_runs(folders, baselines=baselines, on=on)
     if format_ == "csv":
         return cells_csv(found.cells).rstrip("\n")
-    table = cells_table(found.cells, brief=True)
+    cells = _with_short_names(found.cells)
+    table = cells_table(cells, brief=True)
     if format_ == "latex":
         return "\n".join([table.latex(), *latex_notes(found.notes)])
     if format_ == "markdown":
         return "\n\n".join([table.markdown(), *markdown_notes(found.notes)])
-    lines = [render_table(found.cells, max_width)]
+    lines = [render_table(cells, max_width)]
     for note in found.notes:
         lines += ["", *textwrap.wrap(note, max_width or 100)]
     return "\n".join(lines)
+
+
+def _with_short_names(cells: Sequence[CellSummary]) -> Sequence[CellSummary]:
+    """The cells with runs named by the time at their beginning, if that is unambiguous."""
+    names = {cell.run_id: cell.run_id[:_STAMP] for cell in cells}
+    if len(set(names.values())) < len(names) or not all(map(_TIME.fullmatch, names.values())):
+        return cells
+    return [replace(cell, run_id=names[cell.run_id]) for cell in cells]
 
 
 def replicated(
@@ -223,11 +206,8 @@ def replicated(
         FileNotFoundError: If a run is not there, or has no results.
         ValueError: If there are fewer than two runs, or they have no cell in common.
     """
-    places = [find_run(text, root).place for text in texts]
     target = place(output)
-    with ExitStack() as copies:
-        folders = [copies.enter_context(local_copy(one)) for one in places]
-        into = copies.enter_context(local_copy(target, lambda name: False))
+    with _local(texts, root) as folders, local_copy(target, lambda name: False) as into:
         page, sentences = report_replicates(folders, into)
     lines = []
     for text in sentences:

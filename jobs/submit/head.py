@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
 import requests
 from ray.exceptions import AuthenticationError
@@ -25,16 +25,16 @@ from pipeline.redaction import redacted
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from tango_core.errors import InputError
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 PREFIX = "tango-"
 SUBMIT_PATIENCE_S, FOLLOW_PATIENCE_S = 60.0, 120.0
 """Seconds for which requests to a head that does not answer are repeated."""
-_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 15.0
-_HEADER = ("job", "status", "exit", "command", "recipe", "user", "started", "took")
+_PAUSE_S = 2.0
 _TIMEOUT_S = 60.0
-_NO_AGENT = "No available agent"
-_NO_VERSION = "Version check returned 404"
+_HEADER = ("job", "status", "exit", "command", "recipe", "user", "started", "took")
 _PORT = 8265
 _DASHBOARD = f"give the head's dashboard, by default http://head:{_PORT}"
 _RAY_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
@@ -55,9 +55,9 @@ class _Client(JobSubmissionClient):  # type: ignore[misc]
         options.setdefault("timeout", _TIMEOUT_S)
         response: requests.Response = super()._do_request(method, endpoint, **options)
         # Responses of a proxy whose head is down, and of a head that is still starting.
-        if response.status_code in (502, 503, 504) or _NO_AGENT in response.text[:200]:
-            reason = f" ({text})" if (text := _short(response.text)) else ""
-            raise requests.ConnectionError(f"HTTP status {response.status_code}{reason}")
+        is_starting = "No available agent" in response.text[:200]
+        if response.status_code in (502, 503, 504) or is_starting:
+            raise requests.ConnectionError(f"HTTP status {response.status_code}")
         return response
 
 
@@ -76,23 +76,14 @@ def dashboard_url(address: str | None) -> str:
     given = address or os.environ.get("RAY_ADDRESS")
     if not given:
         raise HeadError(f"--address is missing; {_DASHBOARD}")
-    url = given if "://" in given else f"http://{given}"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-        is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
-    except ValueError:  # invalid port or IPv6 address
-        is_http = False
-    if not is_http:
+    url = (given if "://" in given else f"http://{given}").rstrip("/")
+    if not url.startswith(("http://", "https://")):
         raise HeadError(
             f"--address {redacted(given)} is not the address of a dashboard; jobs are submitted "
             f"over HTTP: http://head:{_PORT}"
         )
-    if parts.scheme != "http" or port is not None or parts.path.strip("/") or parts.query:
-        return url.rstrip("/")
-    found = f"http://{parts.netloc.rstrip(':')}:{_PORT}"
-    logger.info("no port given: using %s, the default of Ray's dashboard", redacted(found))
-    return found
+    is_host = re.fullmatch(r"http://([^/@]*@)?(\[[^/]*\]|[^:/?]+)", url)
+    return f"{url}:{_PORT}" if is_host else url
 
 
 class Head:
@@ -100,6 +91,7 @@ class Head:
 
     Args:
         address: See `dashboard_url`.
+        clock: Clock for the pauses between attempts.
 
     Attributes:
         url: URL of the dashboard without credentials, for display.
@@ -108,24 +100,20 @@ class Head:
         HeadError: If no Ray dashboard answers there.
     """
 
-    def __init__(self, address: str | None) -> None:
+    def __init__(self, address: str | None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         url = dashboard_url(address)
         self.url = redacted(url)
-        try:
-            raise_if_unreachable(url)
-        except ClusterError as error:
-            raise ClusterError(
-                f"{error}; {_DASHBOARD}, or start a cluster there: `ray start --head`"
-            ) from error
         for name in ("job.sdk", "dashboard_sdk"):  # these loggers set their own levels
             logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
         # Ray prefers these variables to an explicit address.
         hidden = {name: os.environ.pop(name) for name in _RAY_VARIABLES if name in os.environ}
         try:
+            raise_if_unreachable(url)
             with self._errors_as_head_errors():
                 self._client = _Client(url)
-        except HeadLostError as error:  # often the port is wrong or missing
-            raise HeadLostError(f"{str(error).rstrip('.')}; {_DASHBOARD}") from error
+        except (ClusterError, HeadError) as error:  # often the port is wrong or missing
+            raise type(error)(f"{str(error).rstrip('.')}; {_DASHBOARD}") from error
         finally:
             os.environ.update(hidden)
 
@@ -150,27 +138,19 @@ class Head:
             HeadError: If no job or several jobs match.
         """
         ids = [str(job.submission_id) for job in self.jobs()]
-        if job_id in ids:
-            return job_id
         found = [one for one in ids if one.startswith((job_id, PREFIX + job_id))]
-        if len(found) == 1:
-            return found[0]
+        if job_id in ids or len(found) == 1:
+            return job_id if job_id in ids else found[0]
         what = f"is a prefix of {len(found)} jobs" if found else "is not a job"
         known = ", ".join((found or ids)[-5:]) or "none"
         raise HeadError(f"{job_id} {what} on {self.url}; jobs: {known} (tango jobs list)")
 
-    def submit(
-        self, request: Request, files: Mapping[str, Path], *, clock: Clock = SYSTEM_CLOCK
-    ) -> tuple[str, bool]:
+    def submit(self, request: Request, files: Mapping[str, Path]) -> tuple[str, bool]:
         """Start a job unless the same one is running.
-
-        Two clients that submit the same job at the same time get the same job: ids are numbered per
-        job, and a cluster accepts each id only once.
 
         Args:
             request: Description of the job.
             files: Files to upload, from `package_files`.
-            clock: Clock for the pauses between attempts.
 
         Returns:
             Id of the job on the cluster, and whether it was started by this call.
@@ -179,86 +159,78 @@ class Head:
             HeadError: If the cluster does not accept the job, or has not answered for
                 `SUBMIT_PATIENCE_S`.
         """
-        tried, reported = "", ""
-        end = clock.monotonic() + SUBMIT_PATIENCE_S
+        jobs = self._retried(self.jobs, SUBMIT_PATIENCE_S)
+        running = [job for job in jobs if not job.status.is_terminal()]
+        same = [job for job in running if request.is_same(job.metadata or {})]
+        if same and not request.new:
+            return str(same[-1].submission_id), False
+        job_id = next_id(request.digest, jobs)
+
+        def send() -> None:
+            try:
+                self.ask(
+                    "submit_job",
+                    entrypoint=request.entrypoint,
+                    submission_id=job_id,
+                    runtime_env={**request.runtime_env, "working_dir": str(package)},
+                    metadata=request.metadata,
+                )
+            except HeadError as error:  # of an earlier try, whose response was lost
+                if "already exists" not in str(error):
+                    raise
+
         with tempfile.TemporaryDirectory(prefix="tango-submit-") as folder:
             package = Path(folder) / "package.zip"
             write_package(package, request.recipe, files)
-            while True:
-                try:
-                    jobs = self.jobs()
-                    if tried in {job.submission_id for job in jobs}:  # the response was lost
-                        return tried, True
-                    running = [job for job in jobs if not job.status.is_terminal()]
-                    same = [job for job in running if request.is_same(job.metadata or {})]
-                    if same and not request.new:
-                        return str(same[-1].submission_id), False
-                    tried = next_id(request.digest, jobs)
-                    self.ask(
-                        "submit_job",
-                        entrypoint=request.entrypoint,
-                        submission_id=tried,
-                        runtime_env={**request.runtime_env, "working_dir": str(package)},
-                        metadata=request.metadata,
-                    )
-                    return tried, True
-                except HeadLostError as error:
-                    if clock.monotonic() >= end:
-                        raise
-                    if str(error) != reported:
-                        logger.warning("%s; retrying for up to %.0f s", error, SUBMIT_PATIENCE_S)
-                    reported = str(error)
-                except HeadError as error:  # another client was faster
-                    if "already exists" not in str(error):
-                        raise
-                    tried = ""
-                clock.sleep(_PAUSE_S)
+            self._retried(send, SUBMIT_PATIENCE_S)
+        return job_id, True
 
-    def follow(
-        self, job_id: str, write: Callable[[str], None], *, clock: Clock = SYSTEM_CLOCK
-    ) -> JobDetails:
+    def follow(self, job_id: str, write: Callable[[str], None]) -> JobDetails:
         """Write the log of a job as it grows, and return its details when the job has ended.
 
         Args:
             job_id: Id of the job.
             write: Called with each new part of the log.
-            clock: Clock for the pauses.
 
         Raises:
             HeadLostError: If the head did not answer for `FOLLOW_PATIENCE_S`.
             HeadError: If the cluster does not know the job.
         """
-        written, pause_s, lost_at = 0, _PAUSE_S, None
+
+        def read() -> tuple[JobDetails, str]:
+            # The details before the log, so that the last log is complete.
+            details = self.ask("get_job_info", job_id)
+            try:
+                return details, str(self.ask("get_job_logs", job_id))
+            except HeadLostError:
+                raise
+            except HeadError:  # the node that stores the log is lost
+                return details, ""
+
+        written = 0
+        while True:
+            details, log = self._retried(read, FOLLOW_PATIENCE_S)
+            if len(log) > written:
+                write(log[written:])
+                written = len(log)
+            if details.status.is_terminal():
+                return details
+            self._clock.sleep(_PAUSE_S)
+
+    def _retried(self, call: Callable[[], T], patience_s: float) -> T:
+        """Call a function until the head answers, at most for `patience_s`."""
+        end = None
         while True:
             try:
-                # The details before the log, so that the last log is complete.
-                details: JobDetails = self.ask("get_job_info", job_id)
-                log = self._log(job_id)
-                if len(log) > written:
-                    write(log[written:])
-                    written = len(log)
-                pause_s, lost_at = _PAUSE_S, None
-                if details.status.is_terminal():
-                    return details
+                return call()
             except HeadLostError as error:
-                now = clock.monotonic()
-                if lost_at is None:
-                    lost_at = now
-                    logger.warning("%s; retrying for %.0f s", error, FOLLOW_PATIENCE_S)
-                elif now - lost_at >= FOLLOW_PATIENCE_S:
-                    raise HeadLostError(f"{error}; gave up after {now - lost_at:.0f} s") from error
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            clock.sleep(pause_s)
-
-    def _log(self, job_id: str) -> str:
-        """The log of a job so far; "" if the node that stores it is lost."""
-        try:
-            return str(self.ask("get_job_logs", job_id))
-        except HeadLostError:
-            raise
-        except HeadError as error:
-            logger.debug("%s: no log: %s", job_id, error)
-            return ""
+                now = self._clock.monotonic()
+                if end is None:
+                    end = now + patience_s
+                    logger.warning("%s; retrying for %.0f s", error, patience_s)
+                if now >= end:
+                    raise
+                self._clock.sleep(_PAUSE_S)
 
     @contextmanager
     def _errors_as_head_errors(self) -> Iterator[None]:
@@ -270,29 +242,16 @@ class Head:
                 f"{self.url} requires a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or "
                 f"RAY_AUTH_TOKEN_PATH ({_short(error)})"
             ) from error
-        except (requests.JSONDecodeError, KeyError) as error:
-            raise self._no_dashboard() from error
         except OSError as error:  # base class of all errors of `requests`
             raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
-        except TypeError as error:  # from Ray's validation of the runtime environment
-            raise HeadError(f"--runtime-env is invalid: {_short(error)}") from error
-        except RuntimeError as error:
-            if _NO_VERSION in str(error):
-                raise self._no_dashboard() from error
+        except (RuntimeError, TypeError, KeyError) as error:
             raise HeadError(f"{self.url} refuses the request: {_short(error)}") from error
 
-    def _no_dashboard(self) -> HeadError:
-        """The error for a server that is not a Ray dashboard."""
-        return HeadError(f"{self.url} answers, but is not a Ray dashboard; {_DASHBOARD}")
 
-
-def _short(error: BaseException | str) -> str:
-    """Shorten an error to one line; of a traceback from Ray, keep the last line."""
-    text = redacted(str(error).replace("\\n", "\n"))
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    last = lines[-1] if lines else "" if isinstance(error, str) else type(error).__name__
-    first = lines[0] if lines else ""
-    return (last if first.endswith("(most recent call last):") else " ".join(lines))[:300]
+def _short(error: BaseException) -> str:
+    """The last line of an error, which in Ray's errors may be a whole traceback."""
+    lines = redacted(str(error).replace("\\n", "\n")).strip().splitlines()
+    return lines[-1].strip()[:300] if lines else type(error).__name__
 
 
 def next_id(digest: str, jobs: Iterable[JobDetails]) -> str:
@@ -335,26 +294,19 @@ def as_plain(job: JobDetails) -> dict[str, Any]:
 
 def table(jobs: Sequence[JobDetails]) -> str:
     """Format jobs as a table with one line per job."""
-    rows = []
-    for plain in map(as_plain, jobs):
-        started, seconds = plain["started_at"], plain["seconds"]
-        fields = [
-            *(plain[name] for name in ("id", "status", "exit_code", "command", "recipe", "user")),
-            started and f"{datetime.fromisoformat(started).astimezone():%Y-%m-%d %H:%M}",
-            seconds if seconds is None else f"{seconds:.0f} s",
-        ]
-        rows.append(tuple("-" if field is None else str(field) for field in fields))
+    names = ("id", "status", "exit_code", "command", "recipe", "user", "started_at", "seconds")
+    rows = [
+        tuple("-" if plain[name] is None else str(plain[name]) for name in names)
+        for plain in map(as_plain, jobs)
+    ]
     return "\n".join(Table(_HEADER, rows).plain(right={"exit", "took"}))
 
 
 def lines(job: JobDetails) -> str:
     """Format the details of one job, one per line."""
-    plain = as_plain(job)
-    message = " ".join((job.message or "").split())
-    plain["message"] = message.partition(", last available logs")[0][:500]
-    width = max(map(len, plain)) + 1
+    plain = {**as_plain(job), "message": " ".join((job.message or "").split())[:500]}
     return "\n".join(
-        f"{name.replace('_', ' ') + ':':<{width}} {'-' if value is None else value}"
+        f"{name.replace('_', ' ') + ':':<12} {'-' if value is None else value}"
         for name, value in plain.items()
     )
 

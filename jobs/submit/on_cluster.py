@@ -52,17 +52,13 @@ def _raise_if_other_version(wanted: str) -> None:
     try:
         found = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
-        _fail(
-            f"{DISTRIBUTION} is not installed for {sys.executable} on the cluster; install "
-            f"{DISTRIBUTION}[all]=={wanted} there, or upload it with tango submit --with-code"
-        )
+        found = "missing"
     if found != wanted:
         _fail(
-            f"the cluster has {DISTRIBUTION} {found} and the client {wanted}; install the same "
-            "version on both, or upload the client's with tango submit --with-code"
+            f"{DISTRIBUTION} is {found} for {sys.executable} on the cluster, and {wanted} on the "
+            f"client; install {DISTRIBUTION}[all]=={wanted} there, or upload the client's with "
+            "tango submit --with-code"
         )
-    text = f"tango: {DISTRIBUTION} {found} on the cluster, as on the client"
-    print(text, file=sys.stderr, flush=True)
 
 
 def _address_of_raylet() -> str | None:

@@ -12,26 +12,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-import yaml
-
 from jobs.config.bounded_yaml import YamlError, load_yaml
 from jobs.config.identity import jobs_digest
-from jobs.config.methods import raise_if_wrong_methods
-from jobs.config.recipe import Job, listed_inputs, load_jobs, single_job
+from jobs.config.recipe import Job
 from jobs.submit import on_cluster
 from jobs.units import human_bytes
-from pipeline.redaction import holds_credentials, is_secret
-from tango_core.benchmarks import benchmark_class
+from pipeline.redaction import holds_credentials, is_secret, redacted
 from tango_core.errors import InputError
-from tango_core.extensions import is_reference
-from tango_core.models import model_entry
+
+logger = logging.getLogger(__name__)
 
 Command = Literal["evaluate", "sweep", "precompute"]
+
+RECIPE_FILE = "tango_recipe.yaml"
+START_FILE = "tango_start.py"
+MAX_BYTES = 100_000_000
+"""Maximum size of a package; Ray keeps packages in the memory of the head."""
+
+_OURS = ("jobs", "pipeline", "tango_core")
+# Patterns of files that hold secrets, matched against the last one or two parts of a path.
+_SECRETS = (
+    *(".env", ".env.*", "*.env", ".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials"),
+    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx"),
+    *("credentials", "credentials.json", "*service_account*.json", "*service-account*.json"),
+    *(".aws/config", ".docker/config.json", ".dockercfg", ".kube/config", ".huggingface/token"),
+    *("client_secret*.json", "application_default_credentials.json", ".htpasswd", "*.keytab"),
+)
+_NO_SECRETS = (".env.example", ".env.sample", ".env.template", "*.pub")
 
 
 @dataclass(frozen=True)
@@ -39,10 +50,11 @@ class Request:
     """A job to run on a cluster.
 
     Attributes:
-        jobs: The resolved jobs of the recipe.
+        jobs: The jobs of the recipe.
         command: Command that runs them.
+        recipe: The recipe, YAML; `options` may change it.
         recipe_name: File name of the recipe, for display.
-        options: Options of the command that are not part of the recipe, such as `--output`.
+        options: Options of the command, as written on the command line.
         directory: Directory on the cluster in which the command runs; `~` and `$NAME` are expanded
             on the cluster.
         python: Interpreter on the cluster.
@@ -55,6 +67,7 @@ class Request:
 
     jobs: tuple[Job, ...]
     command: Command
+    recipe: str
     recipe_name: str
     options: tuple[str, ...] = ()
     directory: str = "~/tango"
@@ -66,26 +79,17 @@ class Request:
 
     def __post_init__(self) -> None:
         """Refuse URLs with credentials, because Ray's dashboard shows command lines."""
-        for option, value in pairwise(self.options):
-            if holds_credentials(value):
-                raise InputError(
-                    f"{option} contains a password or a token, but Ray shows command lines in its "
-                    "dashboard; take it out of the URL and set it on the nodes, in the environment "
-                    "(e.g. MLFLOW_TRACKING_PASSWORD) or in a file (e.g. ~/.mlflow/credentials)"
-                )
+        for text in filter(holds_credentials, self.options):
+            raise InputError(
+                f"{redacted(text)} contains a password or a token, but Ray shows command lines in "
+                "its dashboard; take it out of the URL and set it on the nodes, in the environment "
+                "(e.g. MLFLOW_TRACKING_PASSWORD) or in a file (e.g. ~/.mlflow/credentials)"
+            )
 
     @property
     def digest(self) -> str:
         """Digest of the jobs; see `config.identity`."""
         return jobs_digest(self.jobs)
-
-    @property
-    def recipe(self) -> str:
-        """The resolved recipe as YAML; several jobs differ only in the list options of `model`."""
-        content = yaml.safe_load(self.jobs[0].to_yaml())
-        if len(self.jobs) > 1:
-            content["model"] |= listed_inputs(self.jobs)
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
     @property
     def entrypoint(self) -> str:
@@ -97,7 +101,8 @@ class Request:
         words += ["--version", self.version] if self.version else []
         words += ["--directory", self.directory, "--", self.command, "--address", "auto"]
         # `precompute` has no run to continue; it skips cached clips anyway.
-        if not (self.new or self.command == "precompute" or "--resume" in self.options):
+        resumes = any(one.startswith("--resume") for one in self.options)
+        if not (self.new or resumes or self.command == "precompute"):
             words.append("--continue")
         return shlex.join([*words, *self.options])
 
@@ -117,53 +122,6 @@ class Request:
         """Whether a job on the cluster has the same recipe, command, options and directory."""
         keys = ("tango_digest", "tango_command", "tango_arguments")
         return all(metadata.get(key) == self.metadata[key] for key in keys)
-
-
-def jobs_to_submit(
-    recipe: Path, changes: Sequence[str], command: Command | None
-) -> tuple[Command, tuple[Job, ...]]:
-    """Read a recipe for another machine; returns the command that runs it, and its jobs.
-
-    Args:
-        recipe: The recipe.
-        changes: Values of `--set`.
-        command: The command; `None` for `evaluate` for one method on one benchmark, else `sweep`.
-
-    Raises:
-        UserError: If a name or an option is wrong; the message names the setting.
-    """
-    jobs = load_jobs(recipe, changes, elsewhere=True)
-    is_single = len(jobs) == len(jobs[0].all_methods) == len(jobs[0].all_benchmarks) == 1
-    wanted: Command = command or ("evaluate" if is_single else "sweep")
-    if wanted == "evaluate":
-        if len(jobs) > 1:
-            raise InputError(
-                f"{recipe}: model.{' and model.'.join(listed_inputs(jobs))} lists several values; "
-                "submit it with --command sweep"
-            )
-        single_job(jobs[0])
-    check_names(jobs)
-    return wanted, jobs
-
-
-def check_names(jobs: Sequence[Job]) -> None:
-    """Check the names and options of jobs that run on another machine.
-
-    Paths are not checked, because they refer to that machine, nor are classes named as
-    `module:attribute`, which may be installed only there.
-
-    Raises:
-        UserError: If a name or an option is wrong; the message names the setting.
-    """
-    for job in jobs:
-        name = job.model.name
-        wording = None if is_reference(name) else model_entry(name).load_family().wording
-        for section in job.all_benchmarks:
-            if not is_reference(section.name):
-                found = benchmark_class(section.name)
-                found.check_names(section.split, section.protocol)
-                found.check_subtitles(section.subtitles, section.protocol, wording)
-        raise_if_wrong_methods(one for one in job.all_methods if not is_reference(one[1]["name"]))
 
 
 def read_runtime_env(
@@ -190,39 +148,27 @@ def read_runtime_env(
             raise InputError(f"--runtime-env {path} {error}") from error
         except OSError as error:
             raise InputError(f"--runtime-env {path} cannot be read: {error.strerror}") from error
-        if not isinstance(content, dict) or "working_dir" in content:
-            raise InputError(
-                f"--runtime-env {path}: must be a mapping such as {{pip: [...], env_vars: "
-                "{...}} without working_dir; use --working-dir for that"
-            )
-    given = content.get("env_vars") or {}
-    if not isinstance(given, dict) or any(
-        not isinstance(value, (str, int, float)) for value in given.values()
-    ):
+    in_file = content.get("env_vars", {}) if isinstance(content, dict) else None
+    if not isinstance(in_file, dict) or "working_dir" in content:
         raise InputError(
-            f"--runtime-env {path}: env_vars must be a mapping of names to values: {{NAME: value}}"
+            f"--runtime-env {path}: must be a mapping such as {{pip: [...], env_vars: {{NAME: "
+            "value}}} without working_dir; use --working-dir for that"
         )
     # Ray requires strings.
     found = {
-        str(name): str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in given.items()
+        str(name): value if isinstance(value, str) else json.dumps(value)
+        for name, value in in_file.items()
     }
+    found |= dict(_variable("--env", one) for one in variables)
     shown = dict(_variable("--env-visible", one) for one in visible)
-    for option, values in (
-        (f"env_vars of --runtime-env {path}", {**found}),
-        ("--env", dict(_variable("--env", one) for one in variables)),
-    ):
-        secrets = sorted(
-            name for name, value in values.items() if name not in shown and is_secret(name, value)
+    secrets = [name for name in found if name not in shown and is_secret(name, found[name])]
+    if secrets:
+        raise InputError(
+            f"variable {', '.join(secrets)} looks like a secret, and everybody with access to the "
+            "dashboard can read a job's variables; set it on the nodes (environment, Kubernetes "
+            "secret, or a file such as ~/.mlflow/credentials or ~/.aws/credentials), or, if "
+            f"everybody may read it, pass --env-visible {secrets[0]}"
         )
-        if secrets:
-            raise InputError(
-                f"{option}: {', '.join(secrets)} looks like a secret, and everybody with access to "
-                "the dashboard can read a job's variables; set it on the nodes (environment, "
-                "Kubernetes secret, or a file such as ~/.mlflow/credentials or ~/.aws/"
-                f"credentials), or, if everybody may read it, pass --env-visible {secrets[0]}"
-            )
-        found |= values
     found |= shown
     return {**content, "env_vars": found} if found else content
 
@@ -230,38 +176,9 @@ def read_runtime_env(
 def _variable(option: str, text: str) -> tuple[str, str]:
     """Name and value of `NAME=VALUE`, or of `NAME` for its local value."""
     name, equals, value = text.partition("=")
-    if not name:
-        raise InputError(f"{option} {text} has no name; write {option} NAME=VALUE")
     if not equals and name not in os.environ:
         raise InputError(f"{option} {name} is not set here; set it, or write {option} {name}=VALUE")
     return name, value if equals else os.environ[name]
-
-
-logger = logging.getLogger(__name__)
-
-RECIPE_FILE = "tango_recipe.yaml"
-START_FILE = "tango_start.py"
-MAX_BYTES = 100_000_000
-"""Maximum size of a package; Ray keeps packages in the memory of the head."""
-
-_OURS = ("jobs", "pipeline", "tango_core")
-_NAMED = 5
-# Marker file of virtual environments, which are not uploaded.
-_ENVIRONMENT = "pyvenv.cfg"
-_GIT_TIMEOUT_S = 60
-# Patterns of files that hold secrets, matched against the last one or two parts of a path.
-_SECRETS = (
-    *(".env", ".env.*", "*.env", ".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials"),
-    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx"),
-    *("credentials", "credentials.json", "*service_account*.json", "*service-account*.json"),
-    *(".aws/config", ".docker/config.json", ".dockercfg", ".kube/config", ".huggingface/token"),
-    *("client_secret*.json", "application_default_credentials.json", ".htpasswd", "*.keytab"),
-)
-_NO_SECRETS = (".env.example", ".env.sample", ".env.template", "*.pub")
-
-
-class PackageError(InputError):
-    """A file or directory cannot be packed; the message is one line."""
 
 
 def package_files(
@@ -279,46 +196,35 @@ def package_files(
         include: Files of the directory to pack although they look like secrets.
 
     Raises:
-        PackageError: If the directory does not exist, a link leads out of it, an included file is
-            not in it, or the files are larger than `MAX_BYTES`.
+        InputError: If the directory does not exist, an included file is not in it, or the files
+            are larger than `MAX_BYTES`.
     """
     files: dict[str, Path] = {}
-    if with_code:
-        for name in _OURS:
-            package = Path(str(import_module(name).__file__)).parent
-            for path in sorted(package.rglob("*")):
-                if path.is_file() and path.suffix != ".pyc":
-                    files[(Path(name) / path.relative_to(package)).as_posix()] = path
+    for name in _OURS if with_code else ():
+        package = Path(str(import_module(name).__file__)).parent
+        for path in sorted(package.rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                files[(Path(name) / path.relative_to(package)).as_posix()] = path
     if working_dir is not None:
-        files |= _working_files(working_dir, include)
-    _raise_if_too_large(files, working_dir)
+        found = {path.relative_to(working_dir): path for path in kept_files(working_dir)}
+        secrets = [name for name in found if looks_secret(name) and name not in include]
+        if secrets:
+            logger.warning(
+                "not uploaded, because it looks like a secret: %s; upload it with --include FILE",
+                ", ".join(map(str, secrets)),
+            )
+        for one in include:
+            if not (working_dir / one).is_file():
+                raise InputError(f"--include {one}: no such file in --working-dir {working_dir}")
+            found[one] = working_dir / one
+        files |= {name.as_posix(): found[name] for name in found if name not in secrets}
+    if sum(path.stat().st_size for path in files.values()) > MAX_BYTES:
+        raise InputError(
+            f"--working-dir {working_dir}: {size_line(files)} exceed the maximum of "
+            f"{human_bytes(MAX_BYTES)}; exclude what the job does not need in a .gitignore "
+            "(--dry-run lists the files), and put data where the cluster can read it"
+        )
     return files
-
-
-def _working_files(root: Path, include: Sequence[Path]) -> dict[str, Path]:
-    """The files of a directory to upload; returns name in the package -> file."""
-    if not root.is_dir():
-        what = "a file, not a directory" if root.exists() else "no such directory"
-        raise PackageError(f"--working-dir {root}: {what}")
-    for path in include:
-        if not (root / path).is_file():
-            raise PackageError(f"--include {path}: no such file in --working-dir {root}")
-    included = {root / path for path in include}
-    found = [*kept_files(root), *sorted(included)]
-    outside = [path for path in found if _leads_out(path, root)]
-    if outside:
-        raise PackageError(
-            f"--working-dir {root}: {_named(outside, root)} "
-            f"{'is a link that leads' if len(outside) == 1 else 'are links that lead'} out of it; "
-            "copy what the job needs, or exclude it in a .gitignore"
-        )
-    secrets = [path for path in found if looks_secret(path) and path not in included]
-    if secrets:
-        logger.warning(
-            "not uploaded, because it looks like a secret: %s; upload it with --include FILE",
-            _named(secrets, root),
-        )
-    return {path.relative_to(root).as_posix(): path for path in found if path not in secrets}
 
 
 def kept_files(root: Path) -> Iterator[Path]:
@@ -328,8 +234,10 @@ def kept_files(root: Path) -> Iterator[Path]:
     directory are applied.
 
     Raises:
-        PackageError: If git is not installed.
+        InputError: If there is no such directory, or git is not installed.
     """
+    if not root.is_dir():
+        raise InputError(f"--working-dir {root}: no such directory")
     listed = _git_ls_files(root, os.environ)
     if listed is None:
         with TemporaryDirectory(prefix="tango-git-") as folder:
@@ -337,32 +245,20 @@ def kept_files(root: Path) -> Iterator[Path]:
             around = {"GIT_DIR": folder, "GIT_WORK_TREE": str(root.absolute())}
             listed = _git_ls_files(root, {**os.environ, **around})
     paths = [root / name for name in listed or ()]
-    environments = {path.parent for path in paths if path.name == _ENVIRONMENT}
+    environments = {path.parent for path in paths if path.name == "pyvenv.cfg"}
     for path in paths:
         generated = "__pycache__" in path.parts or environments.intersection(path.parents)
-        if not generated and (path.is_file() or _leads_out(path, root)):
+        if not generated and path.is_file():
             yield path
-
-
-def _leads_out(path: Path, root: Path) -> bool:
-    """Whether a path is a link to a target outside of a directory."""
-    return path.is_symlink() and not path.resolve().is_relative_to(root.resolve())
 
 
 def _git_ls_files(root: Path, environment: Mapping[str, str]) -> list[str] | None:
     """Tracked and untracked files that git does not ignore; `None` outside of a work tree."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     try:
-        found = subprocess.run(
-            command,
-            cwd=root,
-            env=environment,
-            capture_output=True,
-            timeout=_GIT_TIMEOUT_S,
-            check=False,
-        )
+        found = subprocess.run(command, cwd=root, env=environment, capture_output=True, check=False)
     except FileNotFoundError:
-        raise PackageError("--working-dir needs git, which is not installed here") from None
+        raise InputError("--working-dir needs git, which is not installed here") from None
     if found.returncode != 0:
         return None
     return sorted({os.fsdecode(name) for name in found.stdout.split(b"\0") if name})
@@ -379,7 +275,7 @@ def looks_secret(path: Path) -> bool:
 def size_line(files: Mapping[str, Path]) -> str:
     """Describe the number and total size of the files."""
     total = sum(path.stat().st_size for path in files.values())
-    return f"{len(files)} file{'' if len(files) == 1 else 's'} of {human_bytes(total)}"
+    return f"{len(files)} file(s) of {human_bytes(total)}"
 
 
 def write_package(target: Path, recipe: str, files: Mapping[str, Path]) -> None:
@@ -390,39 +286,10 @@ def write_package(target: Path, recipe: str, files: Mapping[str, Path]) -> None:
         recipe: The resolved recipe, YAML.
         files: From `package_files`.
     """
-    contents = {RECIPE_FILE: recipe.encode(), START_FILE: Path(on_cluster.__file__).read_bytes()}
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as package:
-        for name, path in sorted(files.items()):
-            if name not in contents:
-                _add(package, name, path.read_bytes(), path.stat().st_mode)
-        for name, data in contents.items():
-            _add(package, name, data, 0o644)
-
-
-def _named(paths: Sequence[Path], root: Path) -> str:
-    names = [path.relative_to(root).as_posix() for path in paths]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
-def _raise_if_too_large(files: Mapping[str, Path], working_dir: Path | None) -> None:
-    """Refuse a package that is too large; the message names the largest files."""
-    sizes = {name: path.stat().st_size for name, path in files.items()}
-    total = sum(sizes.values())
-    if total <= MAX_BYTES:
-        return
-    largest = sorted(sizes, key=lambda name: -sizes[name])[:_NAMED]
-    named = ", ".join(f"{name} ({human_bytes(sizes[name])})" for name in largest)
-    raise PackageError(
-        f"--working-dir {working_dir}: {len(files)} files of {human_bytes(total)} exceed the "
-        f"maximum of {human_bytes(MAX_BYTES)}; the largest are {named}: exclude what the job does "
-        "not need in a .gitignore, and put data where the cluster can read it"
-    )
-
-
-def _add(package: zipfile.ZipFile, name: str, data: bytes, mode: int) -> None:
-    """Add a file with a fixed date."""
-    info = zipfile.ZipInfo(name)
-    info.compress_type = zipfile.ZIP_DEFLATED
-    info.external_attr = (mode & 0o777) << 16
-    package.writestr(info, data)
+    deflated = zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(target, "w", deflated, strict_timestamps=False) as package:
+        for name, path in files.items():
+            if name not in (RECIPE_FILE, START_FILE):
+                package.write(path, name)
+        package.writestr(RECIPE_FILE, recipe)
+        package.write(on_cluster.__file__, START_FILE)

@@ -9,28 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from jobs.report.formatting import (
-    Table,
-    difference,
-    estimate_percent,
-    interval,
-    milliseconds,
-    percent,
-)
-from jobs.results.cell_summary import (
-    CellSummary,
-    RunSummary,
-    have_one_headline,
-    headline_title,
-    metric_title,
-)
+from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.quantities import Comparison, to_plain
 from pipeline.progress.parts import AnswerParts
 from pipeline.redaction import redacted
 from pipeline.runtime import process
+from tango_core.metrics import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +29,7 @@ MAX_TAG = 5000
 """Maximum length of a tag in MLflow's stores."""
 MAX_REPLIES = 500
 """Maximum number of rows per cell in a table of replies, which the UI loads completely."""
-_MAX_ROWS = 60
+_MAX_ROWS = 30
 VIEW = "scores"
 """Key of the saved view of the experiment; MLflow offers it under "Views" and by a link."""
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
@@ -142,17 +128,16 @@ def parent_metrics(summary: RunSummary) -> dict[str, float]:
     """
     if len(summary.cells) == 1:
         return {**cell_metrics(summary.cells[0]), **run_metrics(summary)}
-    sums: dict[str, float] = {}
-    counted: dict[str, int] = {}
+    headlines: dict[str, list[Estimate]] = {}
     for cell in summary.cells:
-        if (found := cell.headline) is not None:
-            name = cell.metric
-            sums[name] = sums.get(name, 0.0) + found.value * found.num_questions
-            counted[name] = counted.get(name, 0) + found.num_questions
-    return {
-        **{name: round(total / counted[name], 4) for name, total in sums.items()},
-        **run_metrics(summary),
+        if cell.headline is not None:
+            headlines.setdefault(cell.metric, []).append(cell.headline)
+    means = {
+        name: sum(one.value * one.num_questions for one in found)
+        / sum(one.num_questions for one in found)
+        for name, found in headlines.items()
     }
+    return {**{name: round(mean, 4) for name, mean in means.items()}, **run_metrics(summary)}
 
 
 def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
@@ -172,19 +157,9 @@ def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
         **{f"throughput/{name}": rate for name, rate in to_plain(summary.throughput).items()},
     }
     for stage, stats in summary.latency_ms.items():
-        for name, value in asdict(stats).items():
-            if name != "n":
-                metrics[f"latency/{stage}_ms_{name}"] = value
+        quantiles = {name: value for name, value in asdict(stats).items() if name != "n"}
+        metrics |= {f"latency/{stage}_ms_{name}": value for name, value in quantiles.items()}
     return _known(metrics)
-
-
-def precompute_metrics(counts: Mapping[str, object]) -> dict[str, float]:
-    """Metrics of a run that only filled caches, from its `summary.json`."""
-    return {
-        name.removeprefix("num_"): float(value)
-        for name, value in counts.items()
-        if name.startswith("num_") and isinstance(value, (int, float))
-    }
 
 
 def metric_name(text: str) -> str:
@@ -232,9 +207,11 @@ def tags_of(facts: JobFacts, cell: CellFacts | None = None) -> dict[str, str]:
     """Tags of a run, or of one of its cells."""
     cells = facts.cells if cell is None else (cell,)
     tags = {
-        **_common_tags(facts.kind, facts.model, facts.num_frames, facts.mode),
-        "benchmark": _listed(one.benchmark for one in cells),
-        "method": _listed(one.method for one in cells),
+        **_search_tags(
+            (facts.kind, facts.model, facts.num_frames, facts.mode),
+            [one.benchmark for one in cells],
+            [one.method for one in cells],
+        ),
         "protocol": _listed(one.protocol for one in cells if one.protocol),
         "mlflow.source.git.commit": facts.git_commit,
         "git_commit": facts.git_commit,
@@ -248,14 +225,6 @@ def tags_of(facts: JobFacts, cell: CellFacts | None = None) -> dict[str, str]:
     return _filled(tags)
 
 
-def environment_params(facts: JobFacts) -> dict[str, str]:
-    """Versions and precision; a resumed job in another environment has tags with the new values."""
-    return {
-        **{f"version.{name}": version for name, version in facts.versions.items()},
-        **{f"float32.{name}": value for name, value in facts.float32_products.items()},
-    }
-
-
 def job_tags(recipe: Mapping[str, Any], kind: str) -> dict[str, str]:
     """Tags of a running job.
 
@@ -266,24 +235,35 @@ def job_tags(recipe: Mapping[str, Any], kind: str) -> dict[str, str]:
     methods = [recipe.get("method"), *(recipe.get("methods") or ())]
     model = recipe.get("model") or {}
     return _filled(
-        {
-            **_common_tags(kind, model.get("name"), model.get("num_frames"), recipe.get("mode")),
-            "benchmark": _listed(str(one["name"]) for one in _benchmarks_of(recipe)),
-            "method": _listed(str(one["name"]) for one in methods if one),
-        }
+        _search_tags(
+            (kind, model.get("name"), model.get("num_frames"), recipe.get("mode")),
+            [str(one["name"]) for one in _benchmarks_of(recipe)],
+            [str(one["name"]) for one in methods if one],
+        )
     )
 
 
-def _common_tags(kind: str, model: object, num_frames: object, mode: object) -> dict[str, str]:
-    """Tags for searching, for the user, and for the UI's columns "Source" and "Type"."""
+def _search_tags(
+    job: tuple[object, ...], benchmarks: Iterable[str], methods: Iterable[str]
+) -> dict[str, str]:
+    """Tags for searching, for the user, and for the UI's columns "Source" and "Type".
+
+    Args:
+        job: Command, model, number of frames and mode.
+        benchmarks: Names of its benchmarks.
+        methods: Names of its methods.
+    """
+    kind, model, num_frames, mode = (str(value or "") for value in job)
     return {
         "kind": kind,
         "mlflow.source.name": f"tango {kind}",
         "mlflow.source.type": "LOCAL",
         "mlflow.user": process.user(),
-        "model": str(model or ""),
-        "num_frames": str(num_frames or ""),
-        "mode": str(mode or ""),
+        "model": model,
+        "num_frames": num_frames,
+        "mode": mode,
+        "benchmark": _listed(benchmarks),
+        "method": _listed(methods),
     }
 
 
@@ -332,84 +312,23 @@ def datasets_of(recipe: Mapping[str, Any], benchmark: str | None = None) -> list
     return inputs
 
 
-def describe(facts: JobFacts, summary: RunSummary) -> str:
-    """Markdown description for the top of a run's page: best method, table, and facts.
+def describe(facts: JobFacts, cells: Sequence[CellSummary]) -> str:
+    """Markdown description for the page of a run or, for one of several cells, of that cell."""
+    from jobs.report.tables.cells import cells_table  # only a finished job needs it
 
-    The page shows only the first lines until it is clicked.
-    """
-    counts = summary.counts
+    several = len({cell.benchmark for cell in cells}) > 1
+    names = [f"{cell.benchmark}: {cell.name}" if several else cell.name for cell in cells]
+    table = cells_table(cells[:_MAX_ROWS], names[:_MAX_ROWS], brief=True).markdown()
+    if len(cells) > _MAX_ROWS:
+        table += f"\n\n{len(cells) - _MAX_ROWS} more cells are in the runs below this one."
     lines = [
-        *_best(summary.cells),
-        _table(summary.cells),
+        table,
         f"`tango {facts.kind}` of **{facts.model}** on "
-        f"{_listed(cell.benchmark for cell in summary.cells)}: "
-        f"{counts.num_questions} answers about {counts.num_clips} clips, "
-        f"{counts.num_failed} failed.",
+        f"{_listed(cell.benchmark for cell in cells)}. Run directory: `{facts.run_id}`.",
         *([f"*{facts.note}*"] if facts.note else []),
         *(f"Left out: {entry.name} ({entry.reason})" for entry in facts.skipped),
-        f"Files: `report.html` (tables and plots), `answers/`. Run directory: `{facts.run_id}`.",
     ]
     return "\n\n".join(lines)
-
-
-def describe_cell(cell: CellSummary, facts: JobFacts) -> str:
-    """Markdown description of one cell of a sweep."""
-    note = f"\n\n*{facts.note}*" if facts.note else ""
-    part = f"Part of `{facts.run_id}`, **{facts.model}** on {cell.benchmark}."
-    return f"{_table([cell])}\n\n{part}{note}"
-
-
-def _best(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """A sentence about the pruned cell with the highest score, if there is one benchmark."""
-    pruned = [cell for cell in cells if not cell.is_baseline and cell.headline]
-    if len({cell.benchmark for cell in cells}) > 1 or len(pruned) < 2:
-        return
-    full = next((cell for cell in cells if cell.is_baseline), None)
-    best = max(pruned, key=lambda cell: cell.headline.value if cell.headline else 0)
-    yield (
-        f"Highest score of {len(pruned)} pruned cells: **{best.name}, "
-        f"{estimate_percent(best.headline)} %** ({difference(best.versus_full)} to full) at "
-        f"{percent(best.equivalent_retention)} % of the tokens, prefill "
-        f"{milliseconds(best.p50('prefill'))} ms"
-        + (f" (full: {milliseconds(full.p50('prefill'))} ms)." if full else ".")
-    )
-
-
-def with_plots(text: str, run_id: str, names: Sequence[str]) -> str:
-    """Append as many plots to a description as its maximum length allows.
-
-    The links are relative to the server's page of the run.
-    """
-    for name in names:
-        more = f"\n\n![](get-artifact?path=plots/{quote(name)}&run_id={run_id})"
-        if len(text) + len(more) > MAX_TAG:
-            break
-        text += more
-    return text
-
-
-def _table(cells: Sequence[CellSummary]) -> str:
-    """Markdown table with one row per cell."""
-    rows = []
-    several = len({cell.benchmark for cell in cells}) > 1
-    for cell in cells[:_MAX_ROWS]:
-        value = f"{estimate_percent(cell.headline)} %" if cell.headline else ""
-        value += "" if have_one_headline(cells) else f" {metric_title(cell)}"
-        row = (
-            f"{cell.benchmark}: {cell.name}" if several else cell.name,
-            value,
-            interval(cell.headline),
-            difference(cell.versus_full),
-            f"{percent(cell.equivalent_retention)} %",
-            milliseconds(cell.p50("prefill")),
-            str(cell.counts.num_questions),
-        )
-        rows.append(row)
-    header = ("cell", headline_title(cells), "95 % interval", "to full", "tokens kept")
-    text = Table((*header, "prefill ms", "questions"), rows, text_columns=7).markdown()
-    if len(cells) > _MAX_ROWS:
-        text += f"\n\n{len(cells) - _MAX_ROWS} more cells are in the runs below this one."
-    return text
 
 
 def read_replies(run_dir: Path) -> pd.DataFrame | None:

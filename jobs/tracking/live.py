@@ -16,29 +16,19 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
 from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
 
 from jobs.results.answer_columns import read_groups
+from jobs.tracking import runs
 from jobs.tracking.contents import metric_name
-from jobs.tracking.runs import (
-    MlflowRuns,
-    Point,
-    TrackingError,
-    default_tracking_uri,
-    first_line,
-    raise_if_wrong,
-)
-from jobs.tracking.upload import Results, with_retries
+from jobs.tracking.upload import Results
 from pipeline.metrics import JobBoard, StageState
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
-from pipeline.resources.node_usage import Reading
 from pipeline.rows import AnswerRow, Result
-from pipeline.runtime import process
 from pipeline.storage.leases import LeaseError
 from pipeline.storage.urls import Place
 from tango_core.benchmarks import facts_of
@@ -87,8 +77,8 @@ class LiveRun:
         every_s: float = EVERY_S,
         board: JobBoard | None = None,
     ) -> None:
-        self.uri = tracking_uri or default_tracking_uri(run_dir.parent)
-        raise_if_wrong(self.uri)
+        self.uri = tracking_uri or runs.default_tracking_uri(run_dir.parent)
+        runs.raise_if_wrong(self.uri)
         self._run_dir, self._recipe = run_dir, recipe
         self._command, self._every_s = command, every_s
         self._board = board or JobBoard()
@@ -96,12 +86,12 @@ class LiveRun:
         self._numbers = RunningNumbers(self._board)
         self._num_caches = self._before = self._num_clips = 0
         self._begun = time.monotonic()
-        self._points: list[Point] = []
+        self._points: list[runs.Point] = []
         self._thread = threading.Thread(target=self._work, name="tango-mlflow", daemon=True)
         # A SimpleQueue, because signal handlers write to it, and its `put` is reentrant.
         self._commands: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._results: Path | None = None
-        self._runs: MlflowRuns | None = None
+        self._runs: runs.MlflowRuns | None = None
         self._run_id = self._finished_id = self._reason = self._error = ""
         self._progress_at = 0.0
         self._monitors: list[Any] = []
@@ -126,7 +116,7 @@ class LiveRun:
             self._commands.put("leave")
         else:
             status: Status = "FAILED" if isinstance(error, Exception) else "KILLED"
-            self.end(status, first_line(error) or type(error).__name__)
+            self.end(status, runs.first_line(error) or type(error).__name__)
 
     def started(self, plan: Plan, finished: int) -> None:
         """Begin to log; see `Observer`.
@@ -216,41 +206,41 @@ class LiveRun:
             if command == "leave":
                 return
             try:
-                if command == "finish":
-                    with_retries(self._finish, lambda: self._runs is not None)
-                    return
-                self.sample()
-                runs = self._send()
-                if command:
-                    runs.end(self._run_id, command, None, self._reason)
+                with runs.tracking_errors():
+                    self._work_once(command)
                 age_s = time.monotonic() - self._begun
                 pause = max(first, self._every_s, age_s / _MOST_AT_FULL_RATE)
             except Exception as error:
                 # A job must not fail because its metrics cannot be uploaded.
-                self._error = first_line(error) or type(error).__name__
-                if not isinstance(error, (TrackingError, UserError, OSError)):
+                self._error = runs.first_line(error) or type(error).__name__
+                if not isinstance(error, (runs.TrackingError, UserError, OSError)):
                     logger.warning("cannot log to MLflow; please report this", exc_info=error)
                 logger.debug("MLflow does not have the latest metrics: %s", self._error)
                 pause = min(2 * pause, max(self._every_s, _LONGEST_PAUSE_S))
 
-    def _send(self) -> MlflowRuns:
-        """Send new samples; the first time create the run and end those of dead drivers."""
-        runs = self._runs
-        if runs is None:
-            runs = MlflowRuns.connect(self.uri, self._run_dir, self._made_progress)
-            self._run_id = runs.begin(self._recipe, self._command, self._num_clips)
-            self._runs = runs
-            runs.end_dead_runs()
+    def _work_once(self, command: str) -> None:
+        """Send new samples, then what ends the run; the first time also end those of dead drivers.
+
+        Args:
+            command: `"finish"` uploads the results, a status marks the run; "" does neither.
+        """
+        if command != "finish":
+            self.sample()
+        store = self._runs
+        if store is None:
+            store = runs.MlflowRuns.connect(self.uri, self._run_dir, self._made_progress)
+            self._run_id = store.begin(self._recipe, self._command, self._num_clips)
+            self._runs = store
+            store.end_dead_runs()
             self._monitors = _machine_monitors()
         if points := list(self._points):
-            runs.log(self._run_id, metrics=points)
+            store.log(self._run_id, metrics=points)
             with self._lock:
                 del self._points[: len(points)]
-        return runs
-
-    def _finish(self) -> None:
-        assert self._results is not None
-        self._finished_id = Results(self._results).upload(self._send())
+        if command == "finish" and self._results is not None:
+            self._finished_id = Results(self._results).upload(store)
+        elif command:
+            store.end(self._run_id, command, None, self._reason)
 
     def _made_progress(self) -> None:
         self._progress_at = time.monotonic()
@@ -266,9 +256,6 @@ def _machine_monitors() -> list[Any]:
     with suppress(ImportError, RuntimeError):  # no GPU here, or no package that knows it
         monitors.append(GPUMonitor())
     return monitors
-
-
-MAX_NODES = 16
 
 
 class LiveScores:
@@ -326,7 +313,6 @@ class RunningNumbers:
     def __init__(self, board: JobBoard) -> None:
         self._board = board
         self._scores = LiveScores()
-        self._shown_nodes: set[str] = set()
         self.clips = self.failed_clips = self.hits = self.computed = self.answers = self.tokens = 0
         self._failures: Counter[str] = Counter()
         self._last = (0.0, 0, 0, dict.fromkeys(board.expected, 0.0))
@@ -367,27 +353,10 @@ class RunningNumbers:
             "live/token_sets_computed": self.computed,
             **{f"failures/{metric_name(status)}": n for status, n in self._failures.items()},
             **_stage_metrics(states, busy, passed),
-            **self._node_metrics(self._board.readings),
         }
         busy_now = {stage: state.count.busy_s for stage, state in states.items()}
         self._last = (now_s, self.clips, self.tokens, busy_now)
         return {name: float(value) for name, value in values.items()}
-
-    def _node_metrics(self, readings: Sequence[Reading]) -> dict[str, float]:
-        """System metrics of the first `MAX_NODES` nodes, means over the GPUs of each.
-
-        Empty if the driver's node is the only one, which `system/...` already covers.
-        """
-        hosts = {reading.host for reading in readings}
-        if hosts <= {process.host()}:
-            return {}
-        new = sorted(hosts - self._shown_nodes)
-        self._shown_nodes |= set(new[: MAX_NODES - len(self._shown_nodes)])
-        nodes: defaultdict[str, list[float]] = defaultdict(list)
-        for host, _, quantity, percent in readings:
-            if host in self._shown_nodes:
-                nodes[f"system/{metric_name(host)}/{quantity}_percent"].append(percent)
-        return {name: fmean(percents) for name, percents in nodes.items()}
 
 
 def _stage_metrics(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlparse
-from urllib.request import getproxies
 
 import yaml
 
@@ -37,9 +35,9 @@ PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 ENDED_TAG = "ended"
 EXPERIMENT = "tango"
 DIED = "the driver died before it could record an end"
-# Limits of MLflow's stores: characters, and runs per search page.
+# Limits of MLflow's stores: characters, and runs of one search.
 _MAX_KEY, _MAX_VALUE = 250, 6000
-PAGE = 1000
+_MAX_RUNS = 10_000
 # Suffixes of text files, which may contain a URL with a password.
 _TEXT = (".yaml", ".json", ".html", ".md", ".csv")
 
@@ -86,23 +84,19 @@ class MlflowRuns:
             uri: MLflow server or store.
             home: The run directory.
             progress: Called after every completed request.
-
-        Raises:
-            TrackingError: If the store is unavailable.
         """
-        with tracking_errors():
-            client = ReportingClient(mlflow_client(uri), progress)
+        client = ReportingClient(mlflow_client(uri), progress)
+        found = client.get_experiment_by_name(EXPERIMENT)
+        if found is None:
+            root = home.parent / "mlartifacts"  # a server has its own location for files
+            location = root.absolute().as_uri() if isinstance(root, Path) else str(root)
+            place_of_files = None if is_remote(uri) else location
+            client.create_experiment(EXPERIMENT, artifact_location=place_of_files)
             found = client.get_experiment_by_name(EXPERIMENT)
-            if found is None:
-                root = home.parent / "mlartifacts"  # a server has its own location for files
-                location = root.absolute().as_uri() if isinstance(root, Path) else str(root)
-                place_of_files = None if is_remote(uri) else location
-                client.create_experiment(EXPERIMENT, artifact_location=place_of_files)
-                found = client.get_experiment_by_name(EXPERIMENT)
-            view = contents.view_of_experiment()
-            if found.tags.get(contents.VIEW_TAG) != view:
-                client.set_experiment_tag(found.experiment_id, contents.VIEW_TAG, view)
-            return cls(client, str(found.experiment_id), home)
+        view = contents.view_of_experiment()
+        if found.tags.get(contents.VIEW_TAG) != view:
+            client.set_experiment_tag(found.experiment_id, contents.VIEW_TAG, view)
+        return cls(client, str(found.experiment_id), home)
 
     def begin(self, recipe: Mapping[str, Any], command: str, num_clips: int) -> str:
         """Find or create the MLflow run of a job that starts; returns its id."""
@@ -111,15 +105,14 @@ class MlflowRuns:
             f"`tango {command}` of **{tags.get('model')}** on {tags.get('benchmark')}, "
             f"{num_clips} clips. It has no results yet."
         )
-        with tracking_errors():
-            run = self.start({**tags, NOTE_TAG: note}, int(1000 * time.time()))
-            run_id = str(run.info.run_id)
-            self.settings(run, contents.flatten(recipe), contents.datasets_of(recipe))
-            if run.info.status != "RUNNING":
-                self.client.update_run(run_id, status="RUNNING")
-            if ENDED_TAG in run.data.tags:
-                self.client.delete_tag(run_id, ENDED_TAG)
-            return run_id
+        run = self.start({**tags, NOTE_TAG: note}, int(1000 * time.time()))
+        run_id = str(run.info.run_id)
+        self.settings(run, contents.flatten(recipe), contents.datasets_of(recipe))
+        if run.info.status != "RUNNING":
+            self.client.update_run(run_id, status="RUNNING")
+        if ENDED_TAG in run.data.tags:
+            self.client.delete_tag(run_id, ENDED_TAG)
+        return run_id
 
     def end_dead_runs(self) -> None:
         """End MLflow runs with status RUNNING whose directory is here and has no living driver.
@@ -127,30 +120,21 @@ class MlflowRuns:
         They become FINISHED if their results are on disk, else KILLED; `tango log-run` uploads
         missing results.
         """
-        with tracking_errors():
-            for run in self.search("attributes.status = 'RUNNING'"):
-                recorded = run.data.tags.get(DIRECTORY_TAG)
-                if not recorded or recorded == str(self.home):
-                    continue
-                with suppress(OSError, UserError):
-                    storage = Storage.at(place(recorded))
-                    if storage.exists(JOB_FILE) and Lease(storage).living() is None:
-                        complete = storage.exists(FACTS_FILE)
-                        status, reason = ("FINISHED", "") if complete else ("KILLED", DIED)
-                        self.end(str(run.info.run_id), status, None, reason)
+        for run in self.search("attributes.status = 'RUNNING'"):
+            recorded = run.data.tags.get(DIRECTORY_TAG)
+            if not recorded or recorded == str(self.home):
+                continue
+            with suppress(OSError, UserError):
+                storage = Storage.at(place(recorded))
+                if storage.exists(JOB_FILE) and Lease(storage).living() is None:
+                    complete = storage.exists(FACTS_FILE)
+                    status, reason = ("FINISHED", "") if complete else ("KILLED", DIED)
+                    self.end(str(run.info.run_id), status, None, reason)
 
     def search(self, query: str = "") -> list[Run]:
         """MLflow runs that match a query; by default those with the name of this run directory."""
         query = query or f"tags.`{RUN_TAG}` = '{self.home.name}'"
-        found, token = list[Any](), None
-        while True:
-            page = self.client.search_runs(
-                [self.experiment], query, max_results=PAGE, page_token=token
-            )
-            found += page
-            token = page.token
-            if not token:
-                return found
+        return list(self.client.search_runs([self.experiment], query, max_results=_MAX_RUNS))
 
     def find(self, tags: Mapping[str, str], existing: Sequence[Run] | None = None) -> Run | None:
         """The MLflow run of the run directory, or of the cell that `tags` name.
@@ -162,13 +146,9 @@ class MlflowRuns:
         for run in self.search() if existing is None else existing:
             found = run.data.tags
             if all(found.get(name) == tags.get(name) for name in (CELL_TAG, PARENT_TAG)):
-                recorded = found.get(DIRECTORY_TAG)
-                if (
-                    not recorded
-                    or is_url(recorded)
-                    or recorded == str(self.home)
-                    or not (Path(recorded) / JOB_FILE).is_file()
-                ):
+                recorded = found.get(DIRECTORY_TAG, "")
+                is_elsewhere = recorded != str(self.home) and not is_url(recorded)
+                if not (recorded and is_elsewhere and (Path(recorded) / JOB_FILE).is_file()):
                     return run
         return None
 
@@ -226,19 +206,18 @@ class MlflowRuns:
         """
         from mlflow.entities import Param
 
-        pairs, changed = [], {}
+        logged, kept = run.data.params, dict[str, str]()
         for key, text in params.items():
-            name, value = key[:_MAX_KEY], redacted(text)[:_MAX_VALUE]
-            if run.data.params.get(name, value) == value:
-                pairs.append(Param(name, value))
-            else:  # e.g. the size of its pools
-                changed[f"resumed.{name}"] = value
+            kept[key[:_MAX_KEY]] = redacted(text)[:_MAX_VALUE]
+        changed = {name for name, value in kept.items() if logged.get(name, value) != value}
+        pairs = [Param(name, value) for name, value in kept.items() if name not in changed]
         self.client.log_batch(run.info.run_id, params=pairs)
-        self.log(run.info.run_id, metrics=metrics, tags=changed)
+        # For example the sizes of pools.
+        tags = {f"resumed.{name}": kept[name] for name in changed}
+        self.log(run.info.run_id, metrics=metrics, tags=tags)
         known = run.inputs.dataset_inputs if run.inputs else ()
-        logged = {(one.dataset.name, one.dataset.digest) for one in known}
-        new = [one for one in datasets if (one.dataset.name, one.dataset.digest) not in logged]
-        if new:
+        digests = {one.dataset.digest for one in known}
+        if new := [one for one in datasets if one.dataset.digest not in digests]:
             self.client.log_inputs(run.info.run_id, new)
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
@@ -287,20 +266,17 @@ def without_secrets(path: Path) -> str | None:
         return None
     text = path.read_text(encoding="utf-8")
     clean = redacted(text)
-    try:
-        if path.suffix == ".json":
-            held = json.loads(text)
-            own = redacted_inside(held)
-            # Compare by repr, because NaN != NaN.
-            return None if repr(own) == repr(held) else json.dumps(own, indent=2) + "\n"
-        if path.suffix == ".yaml":
-            held = load_yaml(text)
-            own = redacted_inside(held)
-            if clean == text and repr(own) == repr(held):
+    if path.suffix in (".json", ".yaml"):
+        with suppress(ValueError, RecursionError):
+            is_json = path.suffix == ".json"
+            content = json.loads(text) if is_json else load_yaml(text)
+            own = redacted_inside(content)
+            # Comments of YAML may hold secrets, too. Compared by repr, because NaN != NaN.
+            if repr(own) == repr(content) and (is_json or clean == text):
                 return None
+            if is_json:
+                return json.dumps(own, indent=2) + "\n"
             return yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
-    except (ValueError, RecursionError):
-        pass
     return clean if clean != text else None
 
 
@@ -309,7 +285,6 @@ def _clean(tags: Mapping[str, str]) -> dict[str, str]:
     return {key: redacted(value)[: contents.MAX_TAG] for key, value in tags.items()}
 
 
-_CONNECT_S = 5.0
 # Defaults for MLflow's variables, unless the user sets them (MLflow would retry for minutes).
 _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
@@ -337,9 +312,8 @@ def mlflow_client(tracking_uri: str) -> MlflowClient:
     """Create an MLflow client; imports MLflow.
 
     Raises:
-        TrackingError: If no server listens at the address, or MLflow does not support the URI.
+        TrackingError: If MLflow does not support the URI.
     """
-    _raise_if_nothing_listens(tracking_uri)
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     # Retrying a request whose response was lost could create a second run; whole uploads are
@@ -366,33 +340,13 @@ def raise_if_wrong(tracking_uri: str) -> None:
     """Check the URI without any request, so that a job can do so before it starts.
 
     Raises:
-        InputError: If the URI is MLflow's retired file store, or its port is invalid.
+        InputError: If the URI is MLflow's retired file store.
     """
-    try:
-        parts = urlparse(tracking_uri)
-        _ = parts.port
-    except ValueError as error:
-        raise InputError(f"tracking_uri {redacted(tracking_uri)!r}: {error}") from error
-    if parts.scheme in ("", "file"):
+    if urlparse(tracking_uri).scheme in ("", "file"):
         raise InputError(
             f"tracking_uri {tracking_uri!r} is MLflow's retired file store; "
             "use sqlite:///<path>/mlflow.db or the http address of a server"
         )
-
-
-def _raise_if_nothing_listens(tracking_uri: str) -> None:
-    """Check the connection without importing MLflow; skipped if a proxy is configured."""
-    parts = urlparse(tracking_uri)
-    if not is_remote(tracking_uri) or not parts.hostname or getproxies().get(parts.scheme):
-        return
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        socket.create_connection((parts.hostname, port), timeout=_CONNECT_S).close()
-    except OSError as error:
-        raise TrackingError(
-            f"no server listens at {parts.hostname}:{port} ({error}); "
-            "start the server or change --tracking-uri"
-        ) from error
 
 
 def raise_if_unreachable(tracking_uri: str) -> bool:

@@ -7,7 +7,6 @@ runs are found by the name of the directory.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,50 +15,16 @@ from jobs.config.bounded_yaml import load_yaml
 from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
 from jobs.results.summary import SUMMARY_FILE
-from jobs.tracking import contents
-from jobs.tracking.runs import (
-    CELL_TAG,
-    DIED,
-    NOTE_TAG,
-    PARENT_TAG,
-    MlflowRuns,
-    TrackingError,
-    default_tracking_uri,
-    raise_if_wrong,
-    tracking_errors,
-)
-from pipeline.redaction import redacted_inside
+from jobs.tracking import contents, runs
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
-from pipeline.storage import Storage
-from pipeline.storage.copies import home_of
-from pipeline.storage.leases import Lease
+from pipeline.storage import Storage, copies, leases
 from tango_core.errors import MissingFileError
 from tango_core.local_files import parse_json
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-# Pauses in seconds before retries, if a server has responded before.
-_RETRY_PAUSES_S = (2.0, 5.0, 10.0)
 _FILES = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", FAILURES_FILE)
-_FOLDERS = ("answers", "plots")
-
-
-def with_retries(upload: Callable[[], None], has_answered: Callable[[], bool]) -> None:
-    """Upload, and retry if a server that has responded before fails temporarily.
-
-    Raises:
-        TrackingError: If the store is unavailable or refuses the run.
-    """
-    for pause_s in (*_RETRY_PAUSES_S, None):
-        try:
-            with tracking_errors():
-                upload()
-                return
-        except TrackingError:
-            if pause_s is None or not has_answered():
-                raise
-            time.sleep(pause_s)
 
 
 def log_run(run_dir: Path, tracking_uri: str | None = None, *, clock: Clock = SYSTEM_CLOCK) -> str:
@@ -83,29 +48,21 @@ def log_run(run_dir: Path, tracking_uri: str | None = None, *, clock: Clock = SY
         TrackingError: If the store cannot be reached or refuses the run.
         InputError: If the URI is MLflow's retired file store, or a file of the run is damaged.
     """
-    uri = tracking_uri or default_tracking_uri(run_dir.parent)
-    raise_if_wrong(uri)
-    home = home_of(run_dir.absolute())
+    uri = tracking_uri or runs.default_tracking_uri(run_dir.parent)
+    runs.raise_if_wrong(uri)
+    home = copies.home_of(run_dir.absolute())
     unfinished = (run_dir / JOB_FILE).is_file() and not (run_dir / FACTS_FILE).is_file()
     results = None if unfinished else Results(run_dir)
-    runs: MlflowRuns | None = None
-    run_id = ""
-
-    def upload() -> None:
-        nonlocal runs, run_id
-        runs = runs or MlflowRuns.connect(uri, home)
+    with runs.tracking_errors():
+        store = runs.MlflowRuns.connect(uri, home)
         if results is not None:
-            run_id = results.upload(runs)
-        elif run := runs.find({}):
-            run_id = str(run.info.run_id)
-            dead = Lease(Storage.at(home), clock).living() is None
+            return results.upload(store)
+        if run := store.find({}):
+            dead = leases.Lease(Storage.at(home), clock).living() is None
             if run.info.status == "RUNNING" and dead:
-                runs.end(run_id, "KILLED", None, DIED)
-
-    with_retries(upload, lambda: runs is not None)
-    if not run_id:
-        raise MissingFileError(f"{home} has no results yet; continue the job with --continue")
-    return run_id
+                store.end(run.info.run_id, "KILLED", None, runs.DIED)
+            return str(run.info.run_id)
+    raise MissingFileError(f"{home} has no results yet; continue the job with --continue")
 
 
 class Results:
@@ -119,10 +76,20 @@ class Results:
         self.run_dir, self.facts = run_dir, JobFacts.load(run_dir)
         path = run_dir / JOB_FILE
         self.recipe = load_yaml(path.read_bytes()) if path.is_file() else {}  # {} if imported
-        content = _read(run_dir, SUMMARY_FILE)
+        if not (run_dir / SUMMARY_FILE).is_file():
+            raise MissingFileError(
+                f"{run_dir} has no {SUMMARY_FILE}; write it with `tango report {run_dir}`, "
+                "or run `tango precompute` again if it only filled caches"
+            )
+        content = (run_dir / SUMMARY_FILE).read_bytes()
         self.summary: RunSummary | None = None
         if self.facts.kind == "precompute":  # it has counts instead of cells
-            self.metrics = contents.precompute_metrics(parse_json(content.decode(), SUMMARY_FILE))
+            counts = parse_json(content.decode(), SUMMARY_FILE)
+            self.metrics = {
+                name.removeprefix("num_"): float(value)
+                for name, value in counts.items()
+                if name.startswith("num_") and isinstance(value, (int, float))
+            }
         else:
             self.summary = parse_summary(content, run_dir)
             self.metrics = contents.parent_metrics(self.summary)
@@ -133,17 +100,18 @@ class Results:
             if self.facts.wall_s:
                 self._ended_ms = self._started_ms + round(1000 * self.facts.wall_s)
 
-    def upload(self, runs: MlflowRuns) -> str:
+    def upload(self, store: runs.MlflowRuns) -> str:
         """Upload metrics, then files; returns the id of the parent run."""
         facts, summary = self.facts, self.summary
         only = facts.cells[0] if len(facts.cells) == 1 else None
         tags, params = contents.tags_of(facts, only), contents.flatten(self.recipe)
-        params |= contents.environment_params(facts)
+        params |= {f"version.{name}": version for name, version in facts.versions.items()}
+        params |= {f"float32.{name}": value for name, value in facts.float32_products.items()}
         if summary is not None:
-            tags |= {NOTE_TAG: contents.describe(facts, summary)}
-            if not self.recipe or len(summary.cells) == 1:
+            tags[runs.NOTE_TAG] = contents.describe(facts, summary.cells)
+            if not self.recipe or only is not None:
                 params = {**contents.cell_params(summary.cells[0], facts), **params}
-        run = runs.start(tags, self._started_ms)
+        run = store.start(tags, self._started_ms)
         parent = str(run.info.run_id)
         # At the last live step, because the UI shows the value with the largest step.
         step = int(run.data.tags.get("num_clips") or 0)
@@ -154,65 +122,44 @@ class Results:
             when = self._started_ms or self._now_ms
             # Behind the score of all answers, as the UI lists metrics in this order.
             points[1:1] = [(name, value, when, at) for name, value, at in series]
-        runs.settings(run, params, contents.datasets_of(self.recipe), points)
+        store.settings(run, params, contents.datasets_of(self.recipe), points)
         if summary is not None:
-            self._upload_cells(runs, summary, run)
-        self._upload_files(runs, parent)
-        runs.end(parent, "FINISHED", self._ended_ms)
+            self._upload_cells(store, summary, run)
+        for folder, names in (("", _FILES), ("answers", ("*",)), ("plots", ("*",))):
+            for name in names:
+                for path in sorted((self.run_dir / folder).glob(name)):
+                    if path.is_file():
+                        store.file(parent, path, folder or None)
+        store.end(parent, "FINISHED", self._ended_ms)
         return parent
 
-    def _upload_cells(self, runs: MlflowRuns, summary: RunSummary, parent: Run) -> None:
+    def _upload_cells(self, store: runs.MlflowRuns, summary: RunSummary, parent: Run) -> None:
         """Upload every cell of a sweep as a child run, and the replies of every cell as a table."""
         replies = contents.read_replies(self.run_dir)
         several = len(summary.cells) > 1
-        existing = runs.search() if several else []
+        existing = store.search() if several else []
         for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
             run = parent
             if several:
                 name = f"{cell.benchmark}: {cell.name}"
                 tags = {
                     **contents.tags_of(self.facts, facts),
-                    CELL_TAG: name,
-                    PARENT_TAG: str(parent.info.run_id),
-                    NOTE_TAG: contents.describe_cell(cell, self.facts),
+                    runs.CELL_TAG: name,
+                    runs.PARENT_TAG: str(parent.info.run_id),
+                    runs.NOTE_TAG: contents.describe(self.facts, [cell]),
                 }
-                run = runs.start(tags, self._started_ms, name, existing)
+                run = store.start(tags, self._started_ms, name, existing)
                 metrics = contents.cell_metrics(cell)
                 points = [(key, v, self._now_ms, 0) for key, v in metrics.items()]
                 datasets = contents.datasets_of(self.recipe, cell.benchmark)
-                runs.settings(run, contents.cell_params(cell, self.facts), datasets, points)
-                content = redacted_inside(cell.to_json())
-                runs.client.log_dict(run.info.run_id, content, SUMMARY_FILE)
+                store.settings(run, contents.cell_params(cell, self.facts), datasets, points)
             if replies is not None:
                 own = replies[
                     (replies["benchmark"] == cell.benchmark) & (replies["cell"] == cell.name)
                 ].drop(columns="cell")
                 # MLflow's own `log_table` would append to an existing table.
                 table = own.to_json(orient="split", index=False)
-                runs.client.log_text(run.info.run_id, table, contents.PREDICTIONS)
-                runs.client.set_tag(run.info.run_id, "mlflow.loggedArtifacts", contents.TABLE_MARK)
+                store.client.log_text(run.info.run_id, table, contents.PREDICTIONS)
+                store.client.set_tag(run.info.run_id, "mlflow.loggedArtifacts", contents.TABLE_MARK)
             if several:
-                runs.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
-
-    def _upload_files(self, runs: MlflowRuns, parent: str) -> None:
-        for name in _FILES:
-            if (self.run_dir / name).is_file():
-                runs.file(parent, self.run_dir / name)
-        for folder in _FOLDERS:
-            for path in sorted((self.run_dir / folder).glob("*")):
-                if path.is_file():
-                    runs.file(parent, path, folder)
-        plots = sorted(path.name for path in (self.run_dir / "plots").glob("*.svg"))
-        if plots and self.summary is not None:
-            text = contents.describe(self.facts, self.summary)
-            runs.log(parent, tags={NOTE_TAG: contents.with_plots(text, parent, plots)})
-
-
-def _read(run_dir: Path, name: str) -> bytes:
-    path = run_dir / name
-    if not path.is_file():
-        raise MissingFileError(
-            f"{run_dir} has no {name}; write it with `tango report {run_dir}`, "
-            "or run `tango precompute` again if it only filled caches"
-        )
-    return path.read_bytes()
+                store.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)

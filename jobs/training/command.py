@@ -9,7 +9,6 @@ Only the training split is used, no token is dropped, and no pruning method is r
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from jobs.training.stages import MINUTES, Recipe, Training, architecture, recipe
 from tango_core.benchmarks.shapes.questions import VOCABULARY
 from tango_core.errors import InputError
 from tango_core.models.tiny import save_tiny
-
-logger = logging.getLogger(__name__)
 
 # Folder below `--output` with the files for resuming; one of them is the record of seed and recipe.
 TRAINING, OPTIONS = "training", "training.json"
@@ -55,7 +52,7 @@ def train_tiny(
     # One thread here and one process that prepares batches use two cores; more threads would
     # change the order of sums, and with it the weights.
     torch.set_num_threads(1)
-    training = Training(chosen, seed, directory, _report)
+    training = Training(chosen, seed, directory)
     vision = training.vision()
     joint = training.joint(vision, training.language())
     save_tiny(assemble(architecture(), vision, joint), VOCABULARY, output)
@@ -80,8 +77,3 @@ def _start_or_resume(directory: Path, options: dict[str, Any], resume: bool) -> 
         return
     directory.mkdir(parents=True, exist_ok=True)
     record.write_text(json.dumps(options, indent=2) + "\n")
-
-
-def _report(stage: str, step: int, steps: int, loss: float) -> None:
-    """Log the progress of a stage."""
-    logger.info("%s: step %d of %d, loss %.2f", stage, step, steps, loss)

@@ -59,7 +59,9 @@ def pack(
     size = start + longest
     text = torch.zeros(len(questions), longest, dtype=torch.long)
     positions = torch.zeros(len(questions), size)
-    positions[:, :start] = _positions(num_tokens + 1, increment)
+    before = len(PROMPT_START)
+    positions[:, :before] = torch.arange(before)
+    positions[:, before:start] = before + increment * torch.arange(num_tokens + 1)
     after = len(PROMPT_START) + increment * (num_tokens + 1)
     segment = torch.full((len(questions), size), -1)
     segment[:, :start] = 0
@@ -92,12 +94,6 @@ def pack(
         question=torch.tensor(question),
         kinds=tuple(kinds),
     )
-
-
-def _positions(num_visual: int, increment: float) -> Tensor:
-    """Positions of the start of the prompt and of a clip's tokens."""
-    clip = len(PROMPT_START) + increment * torch.arange(num_visual)
-    return torch.cat([torch.arange(len(PROMPT_START)).float(), clip])
 
 
 CLIPS_PER_STEP = {1: 12, 2: 7, 4: 4, 8: 3, 16: 2}

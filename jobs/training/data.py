@@ -6,7 +6,7 @@ Labelled frames for the vision tower, and tokenised questions with target words 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,10 +116,8 @@ def label_patches(clip: ClipDescription, moment: int) -> Labels:
     return {**flat, "scene": np.array(scene), "phrases": phrases}
 
 
-def labelled_frame(
-    seed: int, index: int, plates: float = 0.0
-) -> tuple[npt.NDArray[np.uint8], Labels]:
-    """Return one training frame; dense frames and frames of ordinary clips alternate.
+def labelled_frame(seed: int, index: int, plates: float = 0.0) -> Labels:
+    """Make one training frame; dense frames and frames of ordinary clips alternate.
 
     Args:
         seed: Seed of the frames.
@@ -127,13 +125,13 @@ def labelled_frame(
         plates: Share of the icons of dense frames that are replaced by digits on plates.
 
     Returns:
-        (FRAME, FRAME, 3) uint8 pixels and their labels.
+        Its labels, and `pixels`, (FRAME, FRAME, 3) uint8.
     """
     if index % 2:
         clip = clip_at("train", seed, index, num_moments=1)
     else:
         clip = _with_plates(dense_clip_at("train", seed, index), plates)
-    return render(clip, (0,))[0], label_patches(clip, 0)
+    return {"pixels": render(clip, (0,))[0], **label_patches(clip, 0)}
 
 
 def _with_plates(clip: ClipDescription, share: float) -> ClipDescription:
@@ -149,6 +147,7 @@ def _with_plates(clip: ClipDescription, share: float) -> ClipDescription:
 
 
 Batch = dict[str, Tensor]
+"""`pixels` (B, FRAME, FRAME, 3) uint8 and one (B, ...) entry per label of `Labels`."""
 
 
 class FrameBatches(Dataset[Batch]):
@@ -158,15 +157,11 @@ class FrameBatches(Dataset[Batch]):
         self.seed, self.size, self.plates = seed, size, plates
 
     def __getitem__(self, step: int) -> Batch:
-        first = step * self.size
-        indices = range(first, first + self.size)
-        return frame_batch([labelled_frame(self.seed, index, self.plates) for index in indices])
-
-
-def frame_batch(frames: Sequence[tuple[npt.NDArray[np.uint8], Labels]]) -> Batch:
-    """Stack labelled frames into `pixels` (B, H, W, 3) uint8 and one (B, ...) entry per label."""
-    rows = [{"pixels": pixels, **labels} for pixels, labels in frames]
-    return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+        indices = range(step * self.size, (step + 1) * self.size)
+        frames = [labelled_frame(self.seed, index, self.plates) for index in indices]
+        return {
+            name: torch.from_numpy(np.stack([one[name] for one in frames])) for name in frames[0]
+        }
 
 
 DIGIT_WORDS = tuple("0123456789")
@@ -182,15 +177,10 @@ _ICON, _COPIES, _SCENE, _PLACE = 0.5, 0.5, 0.5, 0.4
 _LINE = (2 * np.arange(TOKEN_SIDE, dtype=np.float32) + 1) / TOKEN_SIDE - 1
 
 TYPE_NAMES = tuple(TYPES)
-_IDS: dict[str, int] = tiny_tokenizer(VOCABULARY).get_vocab()
-PROMPT_START = (_IDS["<|im_start|>"], _IDS["user"])
-PROMPT_END = (_IDS["<|im_end|>"], _IDS["<|im_start|>"], _IDS["assistant"])
-END_OF_REPLY = _IDS["<|im_end|>"]
-
-
-def word_id(word: str) -> int:
-    """Token id of a word of the vocabulary."""
-    return _IDS[word]
+TOKEN_IDS: dict[str, int] = tiny_tokenizer(VOCABULARY).get_vocab()
+PROMPT_START = (TOKEN_IDS["<|im_start|>"], TOKEN_IDS["user"])
+PROMPT_END = (TOKEN_IDS["<|im_end|>"], TOKEN_IDS["<|im_start|>"], TOKEN_IDS["assistant"])
+END_OF_REPLY = TOKEN_IDS["<|im_end|>"]
 
 
 @dataclass(frozen=True)
@@ -233,12 +223,12 @@ def tokenize_question(question: Question) -> TokenizedQuestion:
     reply = reply_to(question)
     return TokenizedQuestion(
         kind=TYPE_NAMES.index(question.groups["type"]),
-        prompt=(*(_IDS[word] for word in words(prompt)), *PROMPT_END),
-        reply=(*(_IDS[word] for word in words(reply)), END_OF_REPLY),
+        prompt=(*(TOKEN_IDS[word] for word in words(prompt)), *PROMPT_END),
+        reply=(*(TOKEN_IDS[word] for word in words(reply)), END_OF_REPLY),
         open_prompts=tuple(
-            (*(_IDS[word] for word in one), *PROMPT_END) for one in _without_options(question)
+            (*(TOKEN_IDS[word] for word in one), *PROMPT_END) for one in _without_options(question)
         ),
-        open_reply=(*(_IDS[word] for word in words(reply)[:-1]), END_OF_REPLY),
+        open_reply=(*(TOKEN_IDS[word] for word in words(reply)[:-1]), END_OF_REPLY),
     )
 
 

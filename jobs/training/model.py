@@ -31,11 +31,11 @@ from jobs.training.data import (
     PROMPT_START,
     SIDE,
     TARGET_WORDS,
+    TOKEN_IDS,
     Batch,
     Sample,
     questions_of,
     training_clip,
-    word_id,
 )
 from tango_core.benchmarks.shapes.render import render
 from tango_core.ops.saliency import pool_grid
@@ -46,6 +46,10 @@ _NOTHING_WEIGHT = 0.12
 _NEIGHBOURS = ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 # Scale of the initial queries and keys of every block.
 _BLOCK_SCALES = (0.8, 1.2, 1.2)
+
+
+Hits = dict[int, list[bool]]
+"""Type of questions -> whether each of them was answered correctly."""
 
 
 class VisionTrainer(nn.Module):
@@ -63,7 +67,9 @@ class VisionTrainer(nn.Module):
         self.read_patch = nn.Linear(config.hidden_size, sum(HEADS.values()))
         self.read_frame = nn.Linear(config.hidden_size, PHRASES)
         initialise_tower(self.tower)
-        self.register_buffer("places", grid_places())
+        line = (2 * torch.arange(SIDE) + 1) / SIDE - 1
+        places = torch.stack(torch.meshgrid(line, line, indexing="ij"), dim=-1)
+        self.register_buffer("places", places.reshape(-1, 2))
 
     def forward(self, pixels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Outputs per head (B, N, outputs) and per frame (B, PHRASES), from (B, H, W, 3) uint8."""
@@ -99,12 +105,6 @@ class VisionTrainer(nn.Module):
 def normalise(pixels: Tensor) -> Tensor:
     """Convert (B, H, W, 3) uint8 to (B, 3, H, W) float32 in [-1, 1]."""
     return pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
-
-
-def grid_places() -> Tensor:
-    """(N, 2) row and column of every patch, from -1 to 1."""
-    line = (2 * torch.arange(SIDE) + 1) / SIDE - 1
-    return torch.stack(torch.meshgrid(line, line, indexing="ij"), dim=-1).reshape(-1, 2)
 
 
 @torch.no_grad()
@@ -190,7 +190,7 @@ class LanguageTrainer(nn.Module):
         self.register_buffer("meaning", torch.empty(len(TARGET_WORDS), text.hidden_size))
         initialise_language_model(self.language_model)
         with torch.no_grad():
-            rows = [word_id(word) for word in TARGET_WORDS]
+            rows = [TOKEN_IDS[word] for word in TARGET_WORDS]
             self.meaning.copy_(self.language_model.embed_tokens.weight[rows])
 
     def forward(self, visual: Tensor, packed: Packed) -> Tensor:
@@ -221,7 +221,7 @@ class LanguageTrainer(nn.Module):
         ).last_hidden_state
         return self.lm_head(states[packed.rows, packed.columns])  # type: ignore[no-any-return]
 
-    def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, dict[int, list[bool]]]:
+    def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, Hits]:
         """Cross-entropy of the replies; and per type, which questions were answered correctly.
 
         An answer is correct if all tokens of the reply are.
@@ -231,7 +231,7 @@ class LanguageTrainer(nn.Module):
         hits = (logits.argmax(-1) == packed.targets).long()
         right = torch.ones(len(packed.kinds), dtype=torch.long)
         right.scatter_reduce_(0, packed.question, hits, "amin")
-        by_kind: dict[int, list[bool]] = {}
+        by_kind: Hits = {}
         for kind, hit in zip(packed.kinds, right.tolist(), strict=True):
             by_kind.setdefault(kind, []).append(bool(hit))
         return loss, by_kind
@@ -389,21 +389,18 @@ def _head_weights(trainer: VisionTrainer, states: Tensor) -> tuple[Tensor, Tenso
     return folded, shift + row @ norm.bias
 
 
-class RenderedSamples:
-    """Makes samples from rendered clips: `visual` is the input of the projector, in float16.
+def rendered_sample(vision: VisionTrainer, seed: int, index: int, num_frames: int) -> Sample:
+    """Sample of a rendered clip: `visual` is the input of the projector, (T, N, D) in float16.
 
     Args:
         vision: A trained tower; it is not modified.
+        seed: Seed of the clips.
+        index: Index of the clip.
+        num_frames: Number of its frames.
     """
-
-    def __init__(self, vision: VisionTrainer) -> None:
-        self.vision = vision
-
-    def __call__(self, seed: int, index: int, num_frames: int) -> Sample:
-        """Render a clip and run the tower: (T, N, D)."""
-        clip, moments = training_clip(seed, index, num_frames)
-        states = patch_states(self.vision, torch.from_numpy(render(clip, moments)))
-        return Sample(questions_of(clip, moments), states.numpy().astype(np.float16))
+    clip, moments = training_clip(seed, index, num_frames)
+    states = patch_states(vision, torch.from_numpy(render(clip, moments)))
+    return Sample(questions_of(clip, moments), states.numpy().astype(np.float16))
 
 
 class JointTrainer(nn.Module):
@@ -419,17 +416,11 @@ class JointTrainer(nn.Module):
         self.projector = projector
         self.decoder = language  # the name is part of the keys of checkpoints
 
-    def visual(self, samples: Sequence[Sample]) -> Tensor:
-        """(B, T * TOKENS_PER_FRAME, D) tokens of samples from `RenderedSamples`."""
+    def loss(self, samples: Sequence[Sample], packed: Packed) -> tuple[Tensor, Hits]:
+        """Like `LanguageTrainer.loss`, from samples of `rendered_sample`."""
         states = torch.from_numpy(np.stack([one.visual for one in samples])).float()
         tokens = pooled(self.projector(states.flatten(0, 1)))
-        return tokens.reshape(len(samples), -1, tokens.shape[-1])
-
-    def loss(
-        self, samples: Sequence[Sample], packed: Packed
-    ) -> tuple[Tensor, dict[int, list[bool]]]:
-        """Like `LanguageTrainer.loss`, from the states of the tower."""
-        return self.decoder.loss(self.visual(samples), packed)
+        return self.decoder.loss(tokens.reshape(len(samples), -1, tokens.shape[-1]), packed)
 
 
 @torch.no_grad()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,19 +30,19 @@ from jobs.training.curriculum import (
 )
 from jobs.training.data import (
     TOKENS_PER_FRAME,
-    Batch,
     FrameBatches,
     synthetic_sample,
     token_targets,
     training_clip,
 )
 from jobs.training.model import (
+    Hits,
     JointTrainer,
     LanguageTrainer,
-    RenderedSamples,
     VisionTrainer,
     fit_projector,
     patch_states,
+    rendered_sample,
     synthetic_tokens,
 )
 from tango_core.benchmarks.shapes.questions import ASKED, VOCABULARY
@@ -48,8 +50,7 @@ from tango_core.benchmarks.shapes.render import render
 from tango_core.errors import InputError
 from tango_core.models.tiny import tiny_config
 
-ReportProgress = Callable[[str, int, int, float], None]
-"""Called with stage, step, number of steps, and mean loss since the last call."""
+logger = logging.getLogger(__name__)
 
 # Maximum number of prefetched batches.
 _PREPARED = 8
@@ -80,8 +81,7 @@ def run_stage(
     batches: Dataset[Any],
     loss_of: Callable[[Any, int], Tensor],
     directory: Path,
-    report: ReportProgress,
-    state: dict[str, Any] | None = None,
+    state: dict[str, Any],
 ) -> None:
     """Train `model` in place, from the last checkpoint in `directory` if there is one.
 
@@ -91,12 +91,15 @@ def run_stage(
         batches: Batches by step, prepared in another process.
         loss_of: Returns the loss of a batch at a step.
         directory: Holds `<stage>.pt`.
-        report: Called at every checkpoint.
         state: Additional values to save and restore, modified in place by `loss_of`.
     """
     path = directory / f"{stage.name}.pt"
-    state = {} if state is None else state
-    optimizer = _optimizer(model, stage.rate)
+    trained = [value for value in model.parameters() if value.requires_grad]
+    groups = [
+        {"params": [value for value in trained if value.ndim >= 2], "weight_decay": 0.05},
+        {"params": [value for value in trained if value.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=stage.rate, betas=(0.9, 0.98), fused=True)
     first = 0
     if path.is_file():
         saved = torch.load(path, weights_only=True)
@@ -132,7 +135,8 @@ def run_stage(
             }
             torch.save(content, path.with_suffix(".tmp"))
             os.replace(path.with_suffix(".tmp"), path)
-            report(stage.name, done, stage.steps, fmean(losses))
+            mean = fmean(losses)
+            logger.info("%s: step %d of %d, loss %.2f", stage.name, done, stage.steps, mean)
             losses.clear()
     model.eval()
 
@@ -143,16 +147,6 @@ def learning_rate(stage: Stage, step: int) -> float:
         return stage.rate * (step + 1) / stage.warmup
     progress = (step - stage.warmup) / max(1, stage.steps - stage.warmup)
     return stage.rate * (0.03 + 0.97 * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
-
-
-def _optimizer(model: nn.Module, rate: float) -> torch.optim.AdamW:
-    """AdamW with weight decay only for matrices."""
-    trained = [value for value in model.parameters() if value.requires_grad]
-    groups = [
-        {"params": [value for value in trained if value.ndim >= 2], "weight_decay": 0.05},
-        {"params": [value for value in trained if value.ndim < 2], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True)
 
 
 FRAME_BATCH = 12
@@ -193,7 +187,7 @@ class Recipe:
         fit_frames: Number of frames for the initial fit of the projector.
     """
 
-    stages: tuple[Stage, Stage, Stage, Stage, Stage]
+    stages: tuple[Stage, ...]
     fit_frames: int = 400
 
     def record(self) -> dict[str, Any]:
@@ -224,12 +218,11 @@ def recipe_for(minutes: float) -> Recipe:
         raise InputError(f"--minutes must be larger than 0, got {minutes:g}")
     share = min(1.0, minutes / MINUTES)
 
-    def shortened(stage: Stage) -> Stage:
+    stages = []
+    for stage in FULL.stages:
         steps, warmup = (max(1, round(share * one)) for one in (stage.steps, stage.warmup))
-        return replace(stage, steps=steps, warmup=warmup)
-
-    vision, digits, again, drawn, seen = map(shortened, FULL.stages)
-    return Recipe((vision, digits, again, drawn, seen))
+        stages.append(replace(stage, steps=steps, warmup=warmup))
+    return replace(FULL, stages=tuple(stages))
 
 
 def architecture() -> LlavaOnevisionConfig:
@@ -237,8 +230,8 @@ def architecture() -> LlavaOnevisionConfig:
     return tiny_config(len(VOCABULARY))
 
 
-SamplesLoss = Callable[[StepSamples, Packed, int], tuple[Tensor, dict[int, list[bool]]]]
-"""Loss of (samples, packed questions, step), and per type which answers were correct."""
+SamplesLoss = Callable[[StepSamples, Packed, int], tuple[Tensor, Hits]]
+"""Loss of (samples, packed questions, step), and which answers were correct."""
 
 
 @dataclass(frozen=True)
@@ -250,14 +243,12 @@ class Training:
     Attributes:
         recipe: Lengths of the stages.
         seed: Random seed.
-        directory: Holds checkpoints and logs.
-        report: Called with the progress of a stage.
+        directory: Holds the checkpoints.
     """
 
     recipe: Recipe
     seed: int
     directory: Path
-    report: ReportProgress
 
     def vision(self) -> VisionTrainer:
         """Train the tower on labelled frames, finally with more digits, the hardest objects."""
@@ -267,10 +258,9 @@ class Training:
             digits = DIGIT_SHARE if number else 0.0
             batches = FrameBatches(self.seed + number * SEED_OFFSET, FRAME_BATCH, digits)
 
-            def loss_of(batch: Batch, step: int) -> Tensor:
-                return trainer.loss(batch)
-
-            run_stage(stage, trainer, batches, loss_of, self.directory, self.report)
+            run_stage(
+                stage, trainer, batches, lambda batch, _: trainer.loss(batch), self.directory, {}
+            )
         return trainer
 
     def language(self) -> LanguageTrainer:
@@ -279,50 +269,55 @@ class Training:
         trainer = LanguageTrainer(architecture())
         noise = torch.Generator()
 
-        def loss_of(batch: StepSamples, packed: Packed, step: int) -> Any:
+        def loss_of(batch: StepSamples, packed: Packed, step: int) -> tuple[Tensor, Hits]:
             noise.manual_seed(self.seed * 1_000_003 + step)
             weights = [torch.from_numpy(sample.visual) for sample in batch.samples]
             return trainer.loss(synthetic_tokens(trainer.meaning, weights, noise), packed)
 
-        stage = self.recipe.stages[3]
-        self._on_questions(stage, LANGUAGE_PHASES, trainer, synthetic_sample, loss_of, self.seed)
+        self._on_questions(3, LANGUAGE_PHASES, trainer, synthetic_sample, loss_of, self.seed)
         return trainer
 
     def joint(self, vision: VisionTrainer, language: LanguageTrainer) -> JointTrainer:
         """Fit the projector, then train projector and language model on rendered frames."""
         vision.requires_grad_(False)
         torch.manual_seed(self.seed)
-        states, targets = self._fitting_frames(vision, language)
-        projector = fit_projector(architecture(), vision, states, targets)
+        states, targets = [], []
+        with torch.no_grad():
+            for index in range(self.recipe.fit_frames):
+                clip, moments = training_clip(self.seed + 3 * SEED_OFFSET, index, 1)
+                states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
+                targets.append(torch.from_numpy(token_targets(clip, moments)) @ language.meaning)
+        parts = torch.cat(states), torch.stack(targets)
+        projector = fit_projector(architecture(), vision, *parts)
         trainer = JointTrainer(projector, language)
 
-        def loss_of(batch: StepSamples, packed: Packed, step: int) -> Any:
+        def loss_of(batch: StepSamples, packed: Packed, step: int) -> tuple[Tensor, Hits]:
             return trainer.loss(batch.samples, packed)
 
         # Different clips from those of the language stage.
-        seed = self.seed + SEED_OFFSET
-        make_sample = RenderedSamples(vision)
-        self._on_questions(self.recipe.stages[4], JOINT_PHASES, trainer, make_sample, loss_of, seed)
+        make_sample, seed = partial(rendered_sample, vision), self.seed + SEED_OFFSET
+        self._on_questions(4, JOINT_PHASES, trainer, make_sample, loss_of, seed)
         return trainer
 
     def _on_questions(
         self,
-        stage: Stage,
+        number: int,
         phases: tuple[Phase, ...],
         trainer: nn.Module,
         make_sample: MakeSample,
         loss_of: SamplesLoss,
         seed: int,
     ) -> None:
-        """Run a stage on questions about clips."""
+        """Run the stage `number` on questions about clips."""
+        stage = self.recipe.stages[number]
         state: dict[str, Any] = {"known": {}}
 
         def step_loss(batch: StepSamples, step: int) -> Tensor:
             sampler = QuestionSampler(state, batch.phase.kinds)
             rng = np.random.default_rng((seed, step, 2))
-            number, share = QUESTIONS_PER_CLIP[batch.num_frames], batch.phase.open_share
+            size, share = QUESTIONS_PER_CLIP[batch.num_frames], batch.phase.open_share
             packed = pack(
-                [sampler.choose(sample, number, share, rng) for sample in batch.samples],
+                [sampler.choose(sample, size, share, rng) for sample in batch.samples],
                 batch.num_frames * TOKENS_PER_FRAME,
                 batch.increment,
             )
@@ -331,16 +326,4 @@ class Training:
             return loss
 
         batches = CurriculumDataset(phases, make_sample, seed, stage.steps)
-        run_stage(stage, trainer, batches, step_loss, self.directory, self.report, state)
-
-    @torch.no_grad()
-    def _fitting_frames(
-        self, vision: VisionTrainer, language: LanguageTrainer
-    ) -> tuple[Tensor, Tensor]:
-        """States of frames, and the target tokens of the projector."""
-        states, targets = [], []
-        for index in range(self.recipe.fit_frames):
-            clip, moments = training_clip(self.seed + 3 * SEED_OFFSET, index, 1)
-            states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
-            targets.append(torch.from_numpy(token_targets(clip, moments)) @ language.meaning)
-        return torch.cat(states), torch.stack(targets)
+        run_stage(stage, trainer, batches, step_loss, self.directory, state)

@@ -6,9 +6,7 @@ import socket
 import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from importlib import import_module
 from pathlib import Path
-from threading import Timer
 
 from rich.console import Console
 
@@ -23,7 +21,6 @@ from tango_core.errors import MissingFileError
 
 HOST = "127.0.0.1"
 PIXELS, EXPORT_PIXELS = 200_000, 60_000
-_IMPORT_S = 3.0
 
 
 @contextmanager
@@ -84,35 +81,28 @@ def view(
 
     from jobs.viewer.server import build_app
 
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((HOST, port))
-        except OSError as error:
-            raise OSError(
-                f"--port {port} cannot be used ({error.strerror}); leave it out for a free one"
-            ) from error
-        listening.listen()
-        with opened(runs, cache) as pages, closing(FrameDecoder(pixels=pixels)) as decoder:
-            config = uvicorn.Config(
-                build_app(pages, decoder),
-                log_level="warning",
-                access_log=False,
-                lifespan="off",
-                # Browsers keep connections open; closing them loses nothing.
-                timeout_graceful_shutdown=1,
-            )
-            url = f"http://{HOST}:{listening.getsockname()[1]}/"
-            counts = f"{len(pages.index.questions):,} questions about {len(pages.index.clips):,}"
-            lines = f"{counts} clips: {url}\nfor this machine alone; Ctrl-C ends it"
-            console.print(lines, markup=False, highlight=False, soft_wrap=True)
-            if opens:
-                webbrowser.open(url)
-            # Clips need torch, which is imported once the list is open.
-            later = Timer(_IMPORT_S, import_module, ["jobs.viewer.tokens"])
-            later.daemon = True
-            later.start()
-            uvicorn.Server(config).run(sockets=[listening])
+    try:
+        listening = socket.create_server((HOST, port))
+    except OSError as error:
+        raise OSError(
+            f"--port {port} cannot be used ({error.strerror}); leave it out for a free one"
+        ) from error
+    with listening, opened(runs, cache) as pages, closing(FrameDecoder(pixels)) as decoder:
+        config = uvicorn.Config(
+            build_app(pages, decoder),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            # Browsers keep connections open; closing them loses nothing.
+            timeout_graceful_shutdown=1,
+        )
+        url = f"http://{HOST}:{listening.getsockname()[1]}/"
+        counts = f"{len(pages.index.questions):,} questions about {len(pages.index.clips):,}"
+        lines = f"{counts} clips: {url}\nfor this machine alone; Ctrl-C ends it"
+        console.print(lines, markup=False, highlight=False, soft_wrap=True)
+        if opens:
+            webbrowser.open(url)
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def export(
@@ -137,8 +127,5 @@ def export(
     """
     from jobs.viewer.export import export_site
 
-    with opened(runs, cache) as pages, ExitStack() as stack:
-        decoder = None
-        if pixels:
-            decoder = stack.enter_context(closing(FrameDecoder(pixels=pixels)))
+    with opened(runs, cache) as pages, closing(FrameDecoder(pixels)) as decoder:
         return export_site(pages, decoder, folder, console)

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
 
-from jobs.viewer.frames import FrameDecoder, FramesMissingError, View
+from jobs.viewer.frames import FrameDecoder, NotShownError, View
 from jobs.viewer.pages import Pages
 from jobs.viewer.server import POLICY, SITE
 from tango_core.errors import InputError
 
 PAGE_FILE = "index.html"
-_NO_FRAMES = "This export was made without frames (--pixels 0)."
 _META = '<meta charset="utf-8">'
 
 
 def export_site(
     pages: Pages,
-    decoder: FrameDecoder | None,
+    decoder: FrameDecoder,
     folder: Path,
     console: Console | None = None,
 ) -> Path:
@@ -33,7 +33,7 @@ def export_site(
 
     Args:
         pages: Provides the data.
-        decoder: Decodes the frames; `None` to export no frames.
+        decoder: Decodes the frames.
         folder: A new or empty directory, or an earlier export, which is replaced.
         console: Shows the progress; `None` for none.
 
@@ -51,30 +51,23 @@ def export_site(
     for name in ("data", "frames"):
         shutil.rmtree(folder / name, ignore_errors=True)
     shutil.copytree(SITE, folder, ignore=lambda *_: [PAGE_FILE], dirs_exist_ok=True)
-    for kind, size in pages.num_pieces().items():
+    for kind, (size, make) in pages.pieces.items():
         for number in range(size):
-            _write(folder, f"{kind}/{number}", pages.piece(kind, number))
+            _write(folder, f"{kind}/{number}", make(number))
     every = range(len(pages.index.runs.columns))
-    numbers = range(len(pages.index.clips))
-    for number in track(numbers, "clips", console=console, transient=True, disable=not console):
-
-        def pictures(view: View, column: int, clip: int = number) -> tuple[list[str], str | None]:
-            return _pictures(folder, f"{clip}-{column}", view, decoder)
-
-        _write(folder, f"tokens/{number}", pages.all_tokens(number, every, pictures))
-    # Last, so that an interrupted export cannot be opened.
-    (folder / PAGE_FILE).write_text(_page(), encoding="utf-8")
-    return folder / PAGE_FILE
-
-
-def _page() -> str:
-    """The page with the server's content security policy and a marker for exports."""
+    clips = range(len(pages.index.clips))
+    for clip in track(clips, "clips", console=console, transient=True, disable=not console):
+        pictures = partial(_pictures, folder, clip, decoder)
+        _write(folder, f"tokens/{clip}", pages.all_tokens(clip, every, pictures))
     html = (SITE / PAGE_FILE).read_text(encoding="utf-8")
     policy = POLICY.replace("; frame-ancestors 'none'", "")  # not allowed in a meta tag
-    html = html.replace(
-        _META, f'{_META}\n<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    policy = f'{_META}\n<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    html = html.replace(_META, policy).replace(
+        '<html lang="en">', '<html lang="en" data-export="1">'
     )
-    return html.replace('<html lang="en">', '<html lang="en" data-export="1">')
+    # Last, so that an interrupted export cannot be opened.
+    (folder / PAGE_FILE).write_text(html, encoding="utf-8")
+    return folder / PAGE_FILE
 
 
 def _write(folder: Path, name: str, value: object) -> None:
@@ -87,16 +80,14 @@ def _write(folder: Path, name: str, value: object) -> None:
 
 
 def _pictures(
-    folder: Path, name: str, view: View, decoder: FrameDecoder | None
+    folder: Path, clip: int, decoder: FrameDecoder, view: View, column: int
 ) -> tuple[list[str], str | None]:
     """Write the pictures of a view; returns their names, and the reason if there are none."""
-    if decoder is None:
-        return [], _NO_FRAMES
     try:
         made = decoder.sprites(view)
-    except FramesMissingError as error:
+    except NotShownError as error:
         return [], str(error)
-    names = [f"frames/{name}-{part}.jpg" for part in range(len(made))]
+    names = [f"frames/{clip}-{column}-{part}.jpg" for part in range(len(made))]
     (folder / "frames").mkdir(exist_ok=True)
     for file, picture in zip(names, made, strict=True):
         (folder / file).write_bytes(picture)

@@ -9,19 +9,19 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from pipeline.redaction import redacted
 from pipeline.runtime.child import Child, ChildStartError, CrashError
+from pipeline.storage.copies import VideoCache
 from pipeline.storage.urls import is_url
-from pipeline.storage.videos import VideoCache
 from tango_core.errors import InputError
 from tango_core.types import VideoFrames
 from tango_core.video import FrameSpec, decode_frames
@@ -31,16 +31,17 @@ PER_SPRITE = 8
 
 _QUALITY = 82
 _MEMORY_GIB = 4.0
+_TIMEOUT_S = 120.0
+_VIDEOS_GIB = 50
 # Clips whose pictures are cached.
 _NUM_CACHED = 16
 
 
-class FramesMissingError(InputError):
-    """The frames cannot be decoded; the message has the reason and the next step."""
+class NotShownError(InputError):
+    """Frames or tokens that cannot be shown; the message has the reason and the next step."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """Frames of a clip as a model saw them.
 
     Attributes:
@@ -64,31 +65,16 @@ class View:
         return -(-len(self.times) // PER_SPRITE)
 
 
-def view_of(
-    asked: Mapping[str, Any], sampling: Mapping[str, Any] | None, times: Iterable[float]
-) -> View:
-    """The frames of a row of `clips/*.parquet`; see `View`."""
-    start, end = asked["clip_start"], asked["clip_end"]
-    bounds = None if start is None else (start, end)
-    settings = json.dumps(dict(sampling), sort_keys=True) if sampling else ""
-    return View(asked["path"], bounds, asked["source_fingerprint"], settings, tuple(times))
-
-
-@dataclass
 class FrameDecoder:
     """Decodes frames to pictures and caches those of the latest clips.
 
     Args:
-        pixels: Area of a frame in pixels, with the video's aspect ratio.
-        timeout_s: Time limit per clip in seconds.
-        videos: Cache for videos fetched from stores.
+        pixels: Area of a frame in pixels, with the video's aspect ratio; 0 decodes no frames.
     """
 
-    pixels: int = 200_000
-    timeout_s: float = 120.0
-    videos: VideoCache = field(default_factory=lambda: VideoCache("~/.cache/tango-video", 50))
-
-    def __post_init__(self) -> None:
+    def __init__(self, pixels: int) -> None:
+        self.pixels = pixels
+        self._videos = VideoCache("~/.cache/tango-video", _VIDEOS_GIB)
         self._child = Child(memory_gib=_MEMORY_GIB)
         self._lock = threading.Lock()
         self._cached = lru_cache(_NUM_CACHED)(self._made)
@@ -97,10 +83,8 @@ class FrameDecoder:
         """JPEG pictures of `PER_SPRITE` frames each, one frame per time.
 
         Raises:
-            FramesMissingError: If the frames cannot be decoded; the message is one sentence.
+            NotShownError: If the frames cannot be decoded; the message is one sentence.
         """
-        if not view.sampling:
-            raise FramesMissingError("The token cache has no record of its frame sampling.")
         with self._lock:  # one clip is decoded at a time
             return self._cached(view)
 
@@ -110,36 +94,34 @@ class FrameDecoder:
 
     def _made(self, view: View) -> list[bytes]:
         """Decode the model's frames at a small size and combine them into pictures."""
+        if not self.pixels:
+            raise NotShownError("This export was made without frames (--pixels 0).")
+        if not view.sampling:
+            raise NotShownError("The token cache has no record of its frame sampling.")
         known, settings = {one.name for one in fields(FrameSpec)}, json.loads(view.sampling)
-        settings = {name: value for name, value in settings.items() if name in known}
+        settings |= {"size": None, "min_pixels": 0, "max_pixels": self.pixels, "multiple": 2}
+        settings["area"] = None
         try:
-            spec = replace(
-                FrameSpec(**settings),
-                size=None,
-                min_pixels=0,
-                max_pixels=self.pixels,
-                multiple=2,
-                area=None,
-            )
+            spec = FrameSpec(**{name: settings[name] for name in settings if name in known})
             with ExitStack() as stack:
                 path = view.path
                 if is_url(path):
-                    path = stack.enter_context(self.videos.fetched(path, view.fingerprint))
+                    path = stack.enter_context(self._videos.fetched(path, view.fingerprint))
                 frames: VideoFrames = self._child.call(
                     decode_frames,
                     path,
                     spec,
                     view.bounds,
-                    timeout_s=self.timeout_s,
+                    timeout_s=_TIMEOUT_S,
                     about=redacted(view.path),
                     what="decoder",
                 )
         except (ValueError, OSError, MemoryError, CrashError, ChildStartError) as error:
             text = redacted(" ".join(str(error).split())) or type(error).__name__
-            raise FramesMissingError(f"The frames cannot be decoded: {text}") from error
+            raise NotShownError(f"The frames cannot be decoded: {text}") from error
         chosen = frames.pixels[nearest_to(frames.timestamps, np.array(view.times))]
         parts = range(0, len(chosen), PER_SPRITE)
-        return [_jpeg(chosen[start : start + PER_SPRITE]) for start in parts]
+        return [jpeg(np.concatenate(chosen[at : at + PER_SPRITE]), _QUALITY) for at in parts]
 
 
 def nearest_to(
@@ -155,11 +137,8 @@ def nearest_to(
     return np.asarray(nearest, np.int64)
 
 
-def _jpeg(frames: npt.NDArray[np.uint8]) -> bytes:
-    """Stack (n, h, w, 3) frames vertically in one JPEG."""
-    from PIL import Image
-
+def jpeg(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
+    """Encode (h, w, 3) pixels."""
     data = io.BytesIO()
-    picture = np.ascontiguousarray(frames.reshape(-1, *frames.shape[2:]))
-    Image.fromarray(picture).save(data, "JPEG", quality=_QUALITY, optimize=True)
+    Image.fromarray(pixels).save(data, "JPEG", quality=quality, optimize=True)
     return data.getvalue()

@@ -8,20 +8,20 @@ reads no text.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jobs.results.quantities import Json
+from jobs.viewer.frames import NotShownError, View
 from jobs.viewer.index import NOT_ASKED, OUTCOMES, SHOWN, STATUSES, QuestionIndex
 from pipeline.redaction import redacted
 from tango_core.benchmarks.scoring.spans import span_text
 from tango_core.printable import printable
 
 if TYPE_CHECKING:
-    from jobs.viewer.frames import View
-    from jobs.viewer.tokens import ClipTokens, TokenDrawing, TokenSets
+    from jobs.viewer.tokens import ClipTokens, TokenSets
 
 PAGE = 50
 LIST_ROWS = 20_000
@@ -33,45 +33,8 @@ NO_WORDS = (
 # A group with more values than this is treated as an id, not offered as a filter.
 _MOST_VALUES = 60
 
-Pictures = Callable[["View", int], tuple[list[str], str | None]]
+Pictures = Callable[[View, int], tuple[list[str], str | None]]
 """URLs of the pictures of a view of a column, and the reason if there are none."""
-
-
-class NoSuchPieceError(LookupError):
-    """The runs have no such clip or piece of data."""
-
-
-@dataclass(frozen=True)
-class TokenView:
-    """The token sets of a cell on a clip, with the frames that they are drawn over.
-
-    Attributes:
-        tokens: The token sets.
-        view: The frames.
-        of: Of every question about the clip its token set; empty if all share one.
-    """
-
-    tokens: ClipTokens
-    view: View
-    of: list[int] = field(default_factory=list)
-
-    @property
-    def drawing(self) -> TokenDrawing:
-        """The token set of the first question."""
-        return self.tokens.sets[0]
-
-    def to_json(self, urls: list[str], missing: str | None = None) -> Json:
-        """JSON for the page.
-
-        Args:
-            urls: URLs of the pictures.
-            missing: Reason why there are no pictures; `None` if there are.
-        """
-        from jobs.viewer.frames import PER_SPRITE
-
-        times = [round(time, 4) for time in self.view.times]
-        view = {"times": times, "per": PER_SPRITE, "urls": urls, "missing": missing}
-        return {"sets": [one.to_json() for one in self.tokens.sets], "of": self.of, "view": view}
 
 
 class Pages:
@@ -80,97 +43,65 @@ class Pages:
     Args:
         index: Index of the questions.
         cache: Value of `--cache`; `None` for the caches named by the runs.
+
+    Attributes:
+        pieces: Kind of data -> number of its pieces, and the function that makes one of them.
     """
 
     def __init__(self, index: QuestionIndex, cache: str | None = None) -> None:
         self.index = index
         self._given_cache = cache
         self._names = [(printable(name), printable(video)) for name, video in index.clips]
-
-    @cached_property
-    def _sets(self) -> list[TokenSets]:
-        """Token sets of every group; torch is imported on first use, after the list is open."""
-        from jobs.viewer.tokens import TokenSets
-
-        groups = self.index.runs.groups
-        return [TokenSets(one.cache_roots(self._given_cache), one.recipe) for one in groups]
-
-    def num_pieces(self) -> dict[str, int]:
-        """Number of pieces of every kind that `piece` provides."""
-        number = len(self.index.questions)
-        return {
-            "start": 1,
-            "list": -(-number // LIST_ROWS),
-            "words": -(-number // WORD_ROWS),
-            "replies": -(-number // WORD_ROWS),
-            "videos": 1,
-            "clips": len(self.index.clips),
+        parts = {size: -(-len(index.questions) // size) for size in (LIST_ROWS, WORD_ROWS)}
+        self.pieces: dict[str, tuple[int, Callable[[int], object]]] = {
+            "start": (1, lambda _: self.contents()),
+            "list": (parts[LIST_ROWS], self._list),
+            "words": (parts[WORD_ROWS], self._words),
+            "replies": (parts[WORD_ROWS], self._replies),
+            "videos": (1, lambda _: self._names),
+            "clips": (len(index.clips), self.clip),
         }
 
     def piece(self, kind: str, number: int) -> object:
         """One piece of the data.
 
         Raises:
-            NoSuchPieceError: If there is no such piece.
+            LookupError: If there is no such piece.
         """
-        if number >= self.num_pieces().get(kind, 0):
-            raise NoSuchPieceError(f"there is no {kind} {number}")
-        if kind == "start":
-            return self.contents()
-        if kind == "clips":
-            return self.clip(number)
-        if kind == "videos":
-            return self._names
-        if kind == "replies":
-            return self._replies(number * WORD_ROWS)
-        return self._list(number) if kind == "list" else self._words(number)
+        size, make = self.pieces.get(kind, (0, self.clip))
+        if number >= size:
+            raise LookupError(f"there is no {kind} {number}")
+        return make(number)
 
     def contents(self) -> Json:
         """Data loaded at the start of a session: runs, columns, benchmarks, groups."""
-        index = self.index
+        index, questions = self.index, self.index.questions
         groups: dict[str, list[str]] = {}
         for name, value in sorted({pair for kind in index.kinds for pair in kind.items()}):
             groups.setdefault(name, []).append(value)
-        benchmarks: dict[str, int] = {}
-        for question in index.questions:
-            name = self._names[question.clip][0]
-            benchmarks[name] = benchmarks.get(name, 0) + 1
+        columns = []
+        for number, column in enumerate(index.runs.columns):
+            letters = Counter(question.outcomes[number] for question in questions)
+            right = sum(letters[one] for one in OUTCOMES["right"])
+            asked = len(questions) - letters[NOT_ASKED]
+            columns.append({**column.to_json(), "right": right, "asked": asked})
         return {
-            "questions": len(index.questions),
+            "questions": len(questions),
             "clips": len(index.clips),
             "page": PAGE,
             "list_rows": LIST_ROWS,
             "word_rows": WORD_ROWS,
             "runs": [group.to_json() for group in index.runs.groups],
-            "columns": [
-                {
-                    "label": column.label,
-                    "short": column.short,
-                    "name": column.name,
-                    "group": column.group,
-                    "method": column.first.method,
-                    "retention": column.first.retention,
-                    "layers": column.first.mean_layer_share,
-                    "baseline": column.baseline,
-                    **self._counts(number),
-                }
-                for number, column in enumerate(index.runs.columns)
-            ],
-            "benchmarks": list(benchmarks.items()),
+            "columns": columns,
+            "benchmarks": list(Counter(self._names[one.clip][0] for one in questions).items()),
             "groups": {
                 name: values for name, values in groups.items() if len(values) <= _MOST_VALUES
             },
             "kinds": [list(kind.items()) for kind in index.kinds],
             "outcomes": OUTCOMES,
             "statuses": STATUSES,
-            "missing": [] if index.has_words else [NO_WORDS],
+            "missing": [] if any(index.asked) else [NO_WORDS],
         }
-
-    def _counts(self, column: int) -> dict[str, int]:
-        """Number of correct answers and of questions of a column."""
-        letters = [question.outcomes[column] for question in self.index.questions]
-        right = sum(map(letters.count, OUTCOMES["right"]))
-        return {"right": right, "asked": len(letters) - letters.count(NOT_ASKED)}
 
     def _list(self, number: int) -> Json:
         """Part of the list, without texts."""
@@ -196,35 +127,25 @@ class Pages:
 
     def _asked_words(self, clip: int) -> dict[str, Json]:
         """Recorded questions about a clip by id; free-form answers are scored only in some runs."""
-        rows = reversed(list(self.index.asked(clip).values()))
+        rows = reversed(list(self.index.asked[clip].values()))
         return {one["id"]: one for row in rows for one in json.loads(row["questions"])}
 
-    def _replies(self, start: int) -> Json:
+    def _replies(self, number: int) -> Json:
         """Replies to some questions: the distinct texts, and the index of each column's text."""
-        rows = self.index.questions[start : start + WORD_ROWS]
-        answers = self.index.answers(sorted({row.clip for row in rows}))
-        texts: dict[str, int] = {}
-
-        def number_of(answer: dict[str, Any] | None) -> int:
-            if answer is None or not answer["text"]:
-                return -1
-            return texts.setdefault(printable(redacted(answer["text"])), len(texts))
-
-        columns = range(len(self.index.runs.columns))
-        of = [
-            [number_of(answers.get((row.clip, row.id, column))) for column in columns]
-            for row in rows
-        ]
-        return {"texts": list(texts), "of": of}
+        start, total = number * WORD_ROWS, len(self.index.questions)
+        texts = {"": -1}
+        of = []
+        for question in range(start, min(start + WORD_ROWS, total)):
+            numbers = [-1] * len(self.index.runs.columns)
+            for column, answer in self.index.answers(question).items():
+                text = printable(redacted(answer["text"] or ""))
+                numbers[column] = texts.setdefault(text, len(texts) - 1)
+            of.append(numbers)
+        return {"texts": list(texts)[1:], "of": of}
 
     def clip(self, clip: int) -> Json:
-        """Questions and answers of a clip.
-
-        Raises:
-            NoSuchPieceError: If there is no such clip.
-        """
-        self._raise_if_absent(clip)
-        words, answers = self._asked_words(clip), self.index.answers([clip])
+        """Questions and answers of a clip."""
+        words, sources = self._asked_words(clip), self.index.asked[clip]
         benchmark, video = self._names[clip]
         return {
             "clip": clip,
@@ -237,24 +158,17 @@ class Pages:
                     "path": "/".join(row["path"].rsplit("/", 2)[-2:]),
                     "bounds": [row["clip_start"], row["clip_end"]],
                 }
-                for group, row in self.index.asked(clip).items()
+                for group, row in sources.items()
             ],
             "missing": [] if words else [NO_WORDS],
-            "questions": [
-                self._question(number, words, answers) for number in self.index.questions_of(clip)
-            ],
+            "questions": [self._question(number, words) for number in self.index.of_clip[clip]],
         }
 
-    def _question(self, number: int, words: dict[str, Json], answers: dict[Any, Json]) -> Json:
+    def _question(self, number: int, words: dict[str, Json]) -> Json:
         """One question with its answers by column."""
-        row = self.index.questions[number]
+        row, answers = self.index.questions[number], self.index.answers(number)
         asked = words.get(row.id, {})
-        own = {
-            column: answers[row.clip, row.id, column]
-            for column, letter in enumerate(row.outcomes)
-            if letter != NOT_ASKED
-        }
-        right = next((one["answer"] for one in own.values() if one["answer"] is not None), None)
+        right = next((x["answer"] for x in answers.values() if x["answer"] is not None), None)
         return {
             "question": number,
             "id": printable(row.id),
@@ -267,41 +181,32 @@ class Pages:
             "outcomes": row.outcomes,
             "answers": {
                 str(column): {name: _shown(one[name]) for name in SHOWN if one[name] is not None}
-                for column, one in own.items()
+                for column, one in answers.items()
             },
         }
 
-    def _raise_if_absent(self, clip: int) -> None:
-        if clip >= len(self._names):
-            raise NoSuchPieceError(f"there is no clip {clip}; there are {len(self._names)}")
+    @cached_property
+    def _sets(self) -> list[TokenSets]:
+        """Token sets of every group; torch is imported on first use, after the list is open."""
+        from jobs.viewer.tokens import TokenSets
 
-    def tokens(self, clip: int, number: int) -> TokenView | str:
-        """Token sets and frames of a clip for a column, or the reason why they are missing.
+        groups = self.index.runs.groups
+        return [TokenSets(one.cache_roots(self._given_cache), one.recipe) for one in groups]
+
+    def tokens(self, clip: int, number: int) -> ClipTokens:
+        """Token sets and frames of a clip for a column.
 
         Raises:
-            NoSuchPieceError: If there is no such clip or column.
+            LookupError: If there is no such clip or column.
+            NotShownError: If they are missing.
         """
-        from jobs.viewer.frames import view_of
-
-        columns = self.index.runs.columns
-        self._raise_if_absent(clip)
-        if number >= len(columns):
-            raise NoSuchPieceError(f"there is no column {number}; there are {len(columns)}")
-        column, benchmark = columns[number], self.index.clips[clip][0]
+        column, (benchmark, _) = self.index.runs.columns[number], self.index.clips[clip]
         if benchmark not in column.cells:
-            return f"This cell was not run on {benchmark}."
-        cache, asked = column.cells[benchmark].cache, self.index.asked(clip).get(column.group)
+            raise NotShownError(f"This cell was not run on {benchmark}.")
+        asked = self.index.asked[clip].get(column.group)
         if asked is None:
-            return NO_WORDS
-        tokens = self._sets[column.group].tokens(cache, asked)
-        if isinstance(tokens, str):
-            return tokens
-        view = view_of(asked, tokens.sampling, tokens.sets[0].plan.timestamps.tolist())
-        if not tokens.of:
-            return TokenView(tokens, view)
-        ids = {one["id"]: at for at, one in enumerate(json.loads(asked["questions"]))}
-        questions = (self.index.questions[one] for one in self.index.questions_of(clip))
-        return TokenView(tokens, view, [tokens.of.get(ids.get(one.id, -1), 0) for one in questions])
+            raise NotShownError(NO_WORDS)
+        return self._sets[column.group].tokens(column.cells[benchmark].cache, asked)
 
     def all_tokens(self, clip: int, columns: Iterable[int], pictures: Pictures) -> Json:
         """Column -> its token sets and pictures as JSON, or the reason why they are missing.
@@ -312,18 +217,20 @@ class Pages:
             pictures: Finds or makes pictures, once for cells that share frames.
 
         Raises:
-            NoSuchPieceError: If there is no such clip or column.
+            LookupError: If there is no such clip or column.
         """
+        ids = [self.index.questions[number].id for number in self.index.of_clip[clip]]
         found: Json = {}
         made: dict[View, tuple[list[str], str | None]] = {}
         for column in columns:
-            one = self.tokens(clip, column)
-            if isinstance(one, str):
-                found[str(column)] = {"missing": one}
+            try:
+                one = self.tokens(clip, column)
+            except NotShownError as error:
+                found[str(column)] = {"missing": str(error)}
                 continue
             if one.view not in made:
                 made[one.view] = pictures(one.view, column)
-            found[str(column)] = one.to_json(*made[one.view])
+            found[str(column)] = one.to_json(ids, *made[one.view])
         return found
 
 

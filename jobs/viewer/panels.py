@@ -12,21 +12,23 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from jobs.viewer.frames import PER_SPRITE, FrameDecoder, FramesMissingError, view_of
+from jobs.viewer.frames import PER_SPRITE, FrameDecoder, NotShownError, View, jpeg
+from jobs.viewer.index import QuestionIndex
 from jobs.viewer.links import deep_link
+from jobs.viewer.pages import Pages
 from jobs.viewer.runs import Runs
-from jobs.viewer.tokens import TokenSets
-from pipeline.progress.resume import read_asked
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.combination import Combination
 from tango_core.printable import printable
 
+# Evenly spaced frames of a clip; area in which they are decoded, and width in the figure.
+_FRAMES, _PIXELS = 4, 24_000
 _WIDTH, _GAP = 132, 6
 # The same colours as in `site/draw.js`.
 _GROUPS = np.frombuffer(
@@ -42,18 +44,14 @@ class ClipPanels:
 
     Args:
         run: The run directory.
-        cache: Directory or URL of the token caches; `None` for the cache named by the run or next
-            to it.
-        pixels: Area of a frame in pixels.
 
     Raises:
         FileNotFoundError: If the directory is not a finished run.
     """
 
-    def __init__(self, run: Path, cache: str | None = None, pixels: int = 24_000) -> None:
-        (self._group,) = Runs.open([run], [run]).groups
-        self._sets = TokenSets(self._group.cache_roots(cache), self._group.recipe)
-        self._decoder = FrameDecoder(pixels=pixels)
+    def __init__(self, run: Path) -> None:
+        self._pages = Pages(QuestionIndex(Runs.open([run], [run])))
+        self._decoder = FrameDecoder(_PIXELS)
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +65,6 @@ class ClipPanels:
         cells: Sequence[str],
         captions: Mapping[str, str] | None = None,
         *,
-        positions: int = 4,
         question: int | None = None,
         viewer: str = "",
     ) -> str:
@@ -77,7 +74,6 @@ class ClipPanels:
             clip: Benchmark and video id.
             cells: Names of the cells, one row each.
             captions: Text to print after a cell's name, e.g. its reply.
-            positions: Number of evenly spaced frames.
             question: Index of the question to print above the frames, whose tokens are drawn for a
                 method that reads it; `None` for none.
             viewer: URL of the viewer or its export, to which the figure links.
@@ -85,57 +81,46 @@ class ClipPanels:
         Returns:
             Self-contained, escaped HTML; a `<p>` with the reason if nothing can be drawn.
         """
-        asked = self._asked(clip)
-        if asked is None:
+        index, clips = self._pages.index, self._pages.index.clips
+        number = clips.index(clip) if clip in clips else -1
+        if number < 0 or not index.asked[number]:
             return _sentence(f"The run has no record of the file of {clip[1]}.")
-        facts = self._group.facts[0]
-        caches = {cell.name: cell.cache for cell in facts.cells if cell.benchmark == clip[0]}
-        plans: dict[str, Combination] = {}
-        sampling: Mapping[str, Any] | None = None
+        columns = {column.name: at for at, column in enumerate(index.runs.columns)}
+        one = json.loads(index.asked[number][0]["questions"])[question or 0]
+        drawn: dict[str, tuple[Combination, View]] = {}
         missing: list[str] = []
         for name in cells:
-            found = self._sets.tokens(caches.get(name, ""), asked)
-            if isinstance(found, str):
-                missing.append(f"{name}: {found}")
-            else:
-                plans[name] = found.for_question(question).plan
-                sampling = sampling or found.sampling
-        if not plans:
-            return _sentence(" ".join(missing) or "No cell was named.")
-        first = next(iter(plans))
-        num_frames, rows, columns = plans[first].grid
-        shown = np.unique(np.linspace(0, num_frames - 1, positions).round().astype(int)).tolist()
-        try:
-            view = view_of(asked, sampling, plans[first].timestamps.tolist())
-            sprites = self._decoder.sprites(view)
-            frames = [_frame(sprites, position, num_frames) for position in shown]
-        except FramesMissingError as error:
-            missing.append(str(error))
-            height = round(_WIDTH * rows / columns)
-            frames = [np.full((height, _WIDTH, 3), _UNKNOWN, np.uint8)] * len(shown)
+            try:
+                found = self._pages.tokens(number, columns[name])
+                drawn[name] = found.sets[found.of.get(one["id"], 0)].plan, found.view
+            except NotShownError as error:
+                missing.append(f"{name}: {error}")
         parts = []
-        for name, plan in plans.items():
+        for name, (plan, view) in drawn.items():
             text = f"{name}: {plan.num_kept} of {plan.num_total} tokens"
             text += f", {captions[name]}" if captions and name in captions else ""
             label = html.escape(printable(text))
-            images = "".join(_images(plan, shown, frames))
+            shown = np.unique(np.linspace(0, plan.grid[0] - 1, _FRAMES).round().astype(int))
+            try:
+                frames = [_frame(self._decoder.sprites(view), at, plan.grid[0]) for at in shown]
+            except NotShownError as error:
+                missing.append(str(error))
+                height = round(_WIDTH * plan.grid[1] / plan.grid[2])
+                frames = [np.full((height, _WIDTH, 3), _UNKNOWN, np.uint8)] * len(shown)
+            images = "".join(_images(plan, shown.tolist(), frames))
             parts.append(f'<div>{label}</div><div role="img" aria-label="{label}">{images}</div>')
+        notes = "".join(map(_sentence, dict.fromkeys(missing)))
+        if not parts:
+            return notes
         title = html.escape(printable(clip[1]))
         if viewer:
-            link = deep_link(facts.run_id, clip, list(cells), base=viewer)
+            link = deep_link(index.runs.groups[0].facts[0].run_id, clip, cells, base=viewer)
             title = f'<a href="{html.escape(link)}">{title}</a>'
-        asking = "" if question is None else _sentence(_question(asked, question))
-        notes = "".join(map(_sentence, missing))
+        options = zip(LETTERS, one["choices"], strict=False)
+        asking = " ".join([one["text"], *(f"{letter}. {text}" for letter, text in options)])
+        asking = "" if question is None else _sentence(asking)
         inside = f"<figcaption>{title}</figcaption>{asking}{''.join(parts)}{notes}"
         return f'<figure class="tango-clip">{inside}</figure>'
-
-    def _asked(self, clip: tuple[str, str]) -> dict[str, Any] | None:
-        """Recorded questions about the clip."""
-        for table in read_asked(self._group.folders[0]):
-            names = zip(table["benchmark"].to_pylist(), table["video_id"].to_pylist(), strict=True)
-            if clip in (listed := list(names)):
-                return dict(table.slice(listed.index(clip), 1).to_pylist()[0])
-        return None
 
 
 def _frame(sprites: Sequence[bytes], position: int, num_frames: int) -> Pixels:
@@ -153,13 +138,11 @@ def _images(plan: Combination, shown: Sequence[int], frames: Sequence[Pixels]) -
     into = merged_into(plan).reshape(plan.grid)
     kept = np.zeros(into.shape, bool)
     kept.ravel()[plan.indices.numpy()] = True
-    for position, frame in zip(shown, frames, strict=True):
-        at = min(position, plan.grid[0] - 1)
-        data = io.BytesIO()
-        Image.fromarray(_over(frame, into[at], kept[at])).save(data, "JPEG", quality=72)
-        url = f"data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}"
+    for at, frame in zip(shown, frames, strict=True):
+        data = base64.b64encode(jpeg(_over(frame, into[at], kept[at]), 72)).decode()
         time = f"{float(plan.timestamps[at]):.1f} s"
-        yield f'<img alt="" title="{time}" style="margin:0 {_GAP}px {_GAP}px 0" src="{url}">'
+        style = f"margin:0 {_GAP}px {_GAP}px 0"
+        yield f'<img alt="" title="{time}" style="{style}" src="data:image/jpeg;base64,{data}">'
 
 
 def _over(frame: Pixels, into: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> Pixels:
@@ -191,13 +174,6 @@ def merged_into(plan: Combination) -> npt.NDArray[np.int64]:
     order = np.argsort(np.abs(plan.weights.numpy()), kind="stable")  # the largest is written last
     into[plan.sources.numpy()[order]] = tokens[order]
     return into
-
-
-def _question(asked: Mapping[str, Any], index: int) -> str:
-    """Text of a question about a clip, with its options."""
-    one = json.loads(asked["questions"])[index]
-    options = [f"{letter}. {text}" for letter, text in zip(LETTERS, one["choices"], strict=False)]
-    return " ".join([one["text"], *options])
 
 
 def _sentence(text: str) -> str:

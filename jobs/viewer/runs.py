@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
+from jobs.results.cell_summary import BASELINE
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
 from jobs.results.quantities import Json
 from pipeline.redaction import redacted
 from pipeline.storage.urls import Place
 from tango_core.errors import InputError
 from tango_core.printable import printable
-
-BASELINE = "full"
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Column:
     Attributes:
         group: Index of the group of runs.
         name: Name in the answers' column `cell`.
-        label: Unique name for links, independent of the other opened runs.
+        label: Unique name for links.
         short: Unique short name for headings.
         cells: Recorded facts of the cell by benchmark.
         baseline: Index of the column `full` of the same group; `None` if there is none, or for
@@ -40,10 +39,16 @@ class Column:
     cells: dict[str, CellFacts]
     baseline: int | None = None
 
-    @property
-    def first(self) -> CellFacts:
-        """Facts of the first benchmark; method, retention and options are equal for all."""
-        return next(iter(self.cells.values()))
+    def to_json(self) -> Json:
+        """The column as JSON for the page; method and retention are equal for all benchmarks."""
+        first = next(iter(self.cells.values()))
+        names = ("label", "short", "name", "group", "baseline")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "method": first.method,
+            "retention": first.retention,
+            "layers": first.mean_layer_share,
+        }
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,9 @@ class RunGroup:
         Args:
             given: Value of `--cache`, which is then the only result.
         """
-        if given is not None:
-            return [given]
         recorded = [facts.cache_root for facts in self.facts if facts.cache_root]
         beside = [str(place.parent / "cache") for place in self.places]
-        return list(dict.fromkeys([*recorded, *beside]))
+        return list(dict.fromkeys([*recorded, *beside])) if given is None else [given]
 
     def to_json(self) -> Json:
         """The group as JSON for the page."""
@@ -103,11 +106,7 @@ class Runs:
     """All viewed runs with the columns of the list."""
 
     groups: tuple[RunGroup, ...]
-    columns: tuple[Column, ...] = ()
-
-    def columns_of(self, group: int) -> dict[str, int]:
-        """Name of a cell -> its column, for the cells of a group."""
-        return {one.name: at for at, one in enumerate(self.columns) if one.group == group}
+    columns: tuple[Column, ...]
 
     @classmethod
     def open(cls, folders: Sequence[Path], places: Sequence[Place]) -> Runs:
@@ -122,38 +121,36 @@ class Runs:
             ValueError: If a run is named twice, or its facts are damaged.
         """
         jobs: dict[str, list[tuple[Path, Place, JobFacts]]] = {}
-        seen: set[Path] = set()
+        if len(set(places)) < len(places):
+            raise InputError("a run is named twice; name every run once")
         for folder, place in zip(folders, places, strict=True):
-            if folder.resolve() in seen:
-                raise InputError(f"{place} is named twice; name every run once")
-            seen.add(folder.resolve())
             facts, recipe = JobFacts.load(folder), folder / JOB_FILE
             content = read_recipe(recipe) if recipe.is_file() else {}
-            job = str(folder.resolve())
+            job = str(place)
             if isinstance(content.pop("shard", None), str):  # equal for all shards of the job
                 about = [computed_part(content), facts.model, [cell.name for cell in facts.cells]]
                 job = json.dumps(about, sort_keys=True, default=str)
             jobs.setdefault(job, []).append((folder, place, facts))
         groups = tuple(RunGroup(*map(tuple, zip(*own, strict=True))) for own in jobs.values())
-        return cls(groups, _columns(groups))
+        return cls(groups, tuple(_columns(groups)))
 
 
-def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
+def _columns(groups: Sequence[RunGroup]) -> list[Column]:
     """The columns in the order of the runs and of their cells."""
     found: list[Column] = []
+    labels = [group.label for group in groups]
     for number, group in enumerate(groups):
         cells: dict[str, dict[str, CellFacts]] = {}
-        for facts in group.facts:
-            for cell in facts.cells:
-                cells.setdefault(cell.name, {}).setdefault(cell.benchmark, cell)
+        for cell in (cell for facts in group.facts for cell in facts.cells):
+            cells.setdefault(cell.name, {}).setdefault(cell.benchmark, cell)
         methods = [next(iter(one.values())).method for one in cells.values()]
-        full = methods.index(BASELINE) + len(found) if BASELINE in methods else None
+        full = len(found) + methods.index(BASELINE) if BASELINE in methods else None
+        same_name = labels.count(group.label) > 1
         for name, by_benchmark in cells.items():
             label, short = name, name
             if len(groups) > 1:
-                label, short = f"{name} ({group.label})", f"{name} [{number + 1}]"
+                label = f"{name} ({group.label})" + f" #{number + 1}" * same_name
+                short = f"{name} [{number + 1}]"
             baseline = None if full == len(found) else full
             found.append(Column(number, name, label, short, by_benchmark, baseline))
-    if len({column.label for column in found}) < len(found):  # equal names of run directories
-        found = [replace(c, label=f"{c.label} #{c.group + 1}") for c in found]
-    return tuple(found)
+    return found

@@ -17,9 +17,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from jobs.viewer.frames import FrameDecoder, FramesMissingError, View
-from jobs.viewer.pages import NoSuchPieceError, Pages
-from tango_core.errors import InputError
+from jobs.viewer.frames import FrameDecoder, NotShownError, View
+from jobs.viewer.pages import Pages
 
 SITE = Path(__file__).parent / "site"
 HOSTS = ["127.0.0.1", "localhost"]
@@ -62,18 +61,13 @@ def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
         def urls(view: View, column: int) -> tuple[list[str], None]:
             return [f"frames/{clip}/{column}/{at}.jpg" for at in range(view.num_sprites)], None
 
-        columns = map(_number, request.query_params.get("columns", "").split(","))
+        columns = map(int, request.query_params.get("columns", "").split(","))
         return JSONResponse(pages.all_tokens(clip, columns, urls))
 
     def frames(request: Request) -> Response:
-        part = request.path_params["part"]
         found = pages.tokens(request.path_params["clip"], request.path_params["column"])
-        if isinstance(found, str):
-            raise FramesMissingError(found)
-        made = decoder.sprites(found.view)
-        if part >= len(made):
-            raise NoSuchPieceError(f"there are {len(made)} pictures")
-        return Response(made[part], media_type="image/jpeg")
+        picture = decoder.sprites(found.view)[request.path_params["part"]]
+        return Response(picture, media_type="image/jpeg")
 
     routes = [
         Route("/data/tokens/{clip:int}", tokens),
@@ -87,22 +81,11 @@ def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
             Middleware(BaseHTTPMiddleware, dispatch=_with_headers),
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
         ],
-        exception_handlers={
-            ValueError: _error_reply,
-            NoSuchPieceError: _error_reply,
-            FramesMissingError: _error_reply,
-        },
+        exception_handlers={ValueError: _error_reply, LookupError: _error_reply},
     )
-
-
-def _number(text: str) -> int:
-    """Parse the number of a column."""
-    if not (text.isascii() and text.isdigit()):
-        raise InputError(f"columns={text!r}: give numbers with commas")
-    return int(text)
 
 
 def _error_reply(request: Request, error: Exception) -> Response:
     """The error message as a response."""
-    status = 404 if isinstance(error, NoSuchPieceError | FramesMissingError) else 400
+    status = 404 if isinstance(error, LookupError | NotShownError) else 400
     return PlainTextResponse(" ".join(str(error).split()), status)

@@ -25,8 +25,7 @@ T = TypeVar("T", CompressedVideo, Combination)
 
 def derived(compressor: Compressor, found: ReadFeatures) -> Entry:
     """The token set of a method that does not read the question; see `derived_for`."""
-    (entry,) = derived_for(compressor, found, [found.features])
-    return entry
+    return derived_for(compressor, found, [found.features])[0]
 
 
 def derived_for(
@@ -64,20 +63,15 @@ def finished(videos: Sequence[CompressedVideo], found: ReadFeatures, started: fl
     if videos[-1].tokens.is_cuda:
         torch.cuda.synchronize(videos[-1].tokens.device)
     ms = (time.perf_counter() - started) * 1000 / len(videos)
-    for video in videos:
-        _raise_if_not_finite(video)
+    for tokens in (video.tokens for video in videos):
+        # A finite sum shows at once that all tokens are finite; else it may have overflowed itself.
+        if not tokens.sum(dtype=torch.float32).isfinite() and not tokens.isfinite().all():
+            dtype = str(tokens.dtype).removeprefix("torch.")
+            raise NotFiniteError(
+                f"tokens that this method merged are NaN or infinite in {dtype}; set model.dtype "
+                "to float32 or bfloat16"
+            )
     return [Entry(on_cpu(video), found.decode_video_ms, found.encode_ms, ms) for video in videos]
-
-
-def _raise_if_not_finite(video: CompressedVideo) -> None:
-    # A finite sum shows at once that all tokens are finite; else it may have overflowed itself.
-    is_finite = bool(video.tokens.sum(dtype=torch.float32).isfinite())
-    if not is_finite and not bool(video.tokens.isfinite().all()):
-        dtype = str(video.tokens.dtype).removeprefix("torch.")
-        raise NotFiniteError(
-            f"tokens that this method merged are NaN or infinite in {dtype}; set model.dtype to "
-            "float32 or bfloat16"
-        )
 
 
 def serves(compressor: Compressor, stored: frozenset[str] | set[str]) -> bool:
@@ -113,11 +107,11 @@ def features_with(cache: TokenCache, compressor: Compressor) -> Callable[[str], 
         Function of a clip's key; raises `FileNotFoundError` if not all of them are stored.
     """
     store = features_for(cache.root, cache.settings)
-    parts = {} if store is None else store.parts()
+    parts = store.parts()
 
     def read(key: str) -> ReadFeatures:
         own = [part for part, keys in parts.items() if key in keys]
-        if store is None or not serves(compressor, held_by(own)):
+        if not serves(compressor, held_by(own)):
             raise MissingFileError(f"{cache.name}: the features of clip {key} are not stored")
         return store.read(key, own, compressor.needs)
 
@@ -135,7 +129,7 @@ def materialise(cache: TokenCache, report: Callable[[str, str | None], None]) ->
         CacheError: If the cache is one of a method that does not come with this package.
     """
     store = features_for(cache.root, cache.settings)
-    lacking = (store.parts().get(TOKENS, set()) if store else set()) - cache.keys()
+    lacking = store.parts().get(TOKENS, set()) - cache.keys()
     if not lacking:
         return
     compressor = compressor_of(cache.settings)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
-from typing import Any
+from functools import partial
+from itertools import chain, groupby
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,11 +15,14 @@ from safetensors.torch import save
 
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.features import FeatureCache
-from pipeline.cache.folders import CacheFolder, brief
+from pipeline.cache.folders import CacheFolder, EntryLocation, brief
 from pipeline.cache.names import SIGNALS, held_by
 from pipeline.cache.rows import SCHEMA, CacheError, ClipIdentity, StoredClip, clip_columns
 from pipeline.storage import Storage
 from tango_core.errors import InputError
+from tango_core.types import CompressedVideo, VisualFeatures
+
+R = TypeVar("R")
 
 PART_BYTES = 256 * 10**6
 # Columns about the cache's own storage format, which an export does not use.
@@ -38,11 +42,10 @@ def export_cache(
             the problem.
 
     Raises:
-        ValueError: If the destination is not empty, or the cache has no valid manifest.
+        InputError: If the destination is not empty, or the cache has no valid manifest.
     """
-    if folder.cache is None:
-        raise InputError(f"{folder.name} cannot be exported: {folder.problem}")
-    if folder.holds_features and form != "safetensors":
+    cache = folder.opened
+    if isinstance(cache, FeatureCache) and form != "safetensors":
         raise InputError(
             f"--format {form} is for token sets, and {folder.name} holds features; "
             "export them as safetensors"
@@ -50,36 +53,38 @@ def export_cache(
     target = Storage.at(destination)
     if target.files() or target.folders():
         raise InputError(f"{destination} is not empty; name a new directory")
-    if folder.holds_features:
-        write_safetensors(target, _feature_files(folder, report))
-    elif form == "safetensors":
-        write_safetensors(target, map(_token_file, _good_clips(folder, report)))
+    if isinstance(cache, FeatureCache):
+        write_safetensors(target, _readable(folder, partial(_feature_file, cache), report))
     else:
-        write_parquet(target, _good_clips(folder, report))
-    target.write(MANIFEST, folder.cache.manifest.encode())
+        stored = _readable(folder, lambda locations: cache.row(locations[0].entry), report)
+        if form == "safetensors":
+            write_safetensors(target, map(_token_file, stored))
+        else:
+            write_parquet(target, stored)
+    target.write(MANIFEST, cache.manifest.encode())
 
 
-def _good_clips(
-    folder: CacheFolder, report: Callable[[str, str | None], None]
-) -> Iterator[StoredClip]:
-    """Yield the readable clips of a token cache, by key; report the others."""
-    seen: set[str] = set()
-    for location in folder.locations:
-        problem = None
+def _readable(
+    folder: CacheFolder,
+    read: Callable[[list[EntryLocation]], R],
+    report: Callable[[str, str | None], None],
+) -> Iterator[R]:
+    """Yield the readable clips of a cache, by key; report all of them."""
+    for _, locations in groupby(folder.locations, lambda location: location.key):
+        entries, problem = list(locations), None
         try:
-            if location.key not in seen:
-                stored = folder.row(location.entry, in_shard=bool(location.shard))
-                assert isinstance(stored, StoredClip)
-                seen.add(location.key)
-                yield stored
+            yield read(entries)
         except FileNotFoundError:
             problem = "it was removed in the meantime"
         except CacheError as error:
             problem = brief(error, folder)
-        report(location.name, problem)
+        report(entries[0].name, problem)
+        for location in entries[1:]:
+            report(location.name, None)
 
 
-ClipFile = tuple[ClipIdentity, dict[str, torch.Tensor], dict[str, Any]]
+Tensors = dict[str, torch.Tensor]
+ClipFile = tuple[ClipIdentity, Tensors, dict[str, Any]]
 """Identity of a clip, tensors of its file, and further fields of its line in `clips.jsonl`."""
 
 
@@ -96,65 +101,30 @@ def write_safetensors(target: Storage, clips: Iterable[ClipFile]) -> None:
             name, about = f"{clip.key}.safetensors", clip_columns(clip)
             # The format accepts only strings.
             metadata = {key: str(value) for key, value in about.items() if value is not None}
-            target.write(name, _in_fixed_order(save(tensors, metadata)))
+            target.write(name, save(tensors, metadata))
             line = {"file": name, **about, **more}
             index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
 
-def _in_fixed_order(content: bytes) -> bytes:
-    """The same safetensors file with sorted metadata, whose order changes from call to call."""
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
-    return len(text).to_bytes(8, "little") + text + content[start:]
+def _tensors(
+    video: CompressedVideo | VisualFeatures, names: Iterable[str]
+) -> dict[str, torch.Tensor]:
+    found = {name: getattr(video, name) for name in ("tokens", "timestamps", "companions", *names)}
+    present = {name: one.contiguous() for name, one in found.items() if one is not None}
+    return {**present, "grid": torch.tensor(video.grid)}
 
 
 def _token_file(stored: StoredClip) -> ClipFile:
     video = stored.entry.video
-    tensors = {
-        "tokens": video.tokens,
-        "indices": video.indices,
-        "grid": torch.tensor(video.grid),
-        "timestamps": video.timestamps,
-    }
-    if video.companions is not None:
-        tensors["companions"] = video.companions
     counts = {"num_tokens_total": video.num_total, "num_tokens_kept": video.num_kept}
-    return stored.clip, tensors, {"grid": video.grid, **counts}
+    return stored.clip, _tensors(video, ["indices"]), {"grid": video.grid, **counts}
 
 
-def _feature_files(
-    folder: CacheFolder, report: Callable[[str, str | None], None]
-) -> Iterator[ClipFile]:
-    """Yield the readable clips of a feature cache; report the others."""
-    assert isinstance(folder.cache, FeatureCache)
-    parts: dict[str, list[str]] = {}
-    for location in folder.locations:
-        parts.setdefault(location.key, []).append(location.part)
-    for key, own in parts.items():
-        problem, signals = None, held_by(own) & set(SIGNALS)
-        try:
-            found = folder.cache.read(key, own, signals)
-        except FileNotFoundError:
-            problem = "its tokens were removed in the meantime"
-        except CacheError as error:
-            problem = brief(error, folder)
-        else:
-            features = found.features
-            tensors = {
-                "tokens": features.tokens.contiguous(),
-                "grid": torch.tensor(features.grid),
-                "timestamps": features.timestamps,
-                **{name: getattr(features, name) for name in sorted(signals)},
-            }
-            if features.companions is not None:
-                tensors["companions"] = features.companions.contiguous()
-            yield found.clip, tensors, {"signals": sorted(signals)}
-        for _ in own[1:]:
-            report(key, None)
-        report(key, problem)
+def _feature_file(cache: FeatureCache, locations: list[EntryLocation]) -> ClipFile:
+    parts = [location.part for location in locations]
+    signals = held_by(parts) & set(SIGNALS)
+    found = cache.read(locations[0].key, parts, signals)
+    return found.clip, _tensors(found.features, signals), {"signals": sorted(signals)}
 
 
 def write_parquet(target: Storage, clips: Iterator[StoredClip]) -> None:
@@ -165,15 +135,15 @@ def write_parquet(target: Storage, clips: Iterator[StoredClip]) -> None:
     companions, the column `companions` holds K lists of E * D.
     """
     for number, first in enumerate(clips):
-        schema = _as_lists(first).schema
+        table = _as_lists(first)
         with (
             target.writing(f"clips-{number:05d}.parquet") as file,
-            pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer,
+            pq.ParquetWriter(file, table.schema, compression="zstd", use_dictionary=False) as out,
         ):
             size = 0
-            for stored in chain([first], clips):
-                writer.write_table(_as_lists(stored))
-                size += _num_values(stored) * 4
+            for rows in chain([table], map(_as_lists, clips)):
+                out.write_table(rows)
+                size += rows.nbytes
                 if size >= PART_BYTES:
                     break
 
@@ -194,10 +164,3 @@ def _lists(rows: torch.Tensor) -> pa.ListArray:
     flat = pa.array(rows.float().reshape(-1).numpy())
     inner = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
     return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), inner)
-
-
-def _num_values(stored: StoredClip) -> int:
-    """Number of values in a clip's tokens and companions."""
-    companions = stored.entry.video.companions
-    more = 0 if companions is None else companions.numel()
-    return int(stored.entry.video.tokens.numel() + more)

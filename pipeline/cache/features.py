@@ -13,32 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
+from pipeline.cache import names, rows
 from pipeline.cache.directory import KIND, MANIFEST, CacheDirectory
-from pipeline.cache.names import (
-    LARGE_SIGNALS,
-    SIGNALS,
-    TOKENS,
-    entry_name,
-    file_of,
-    held_by,
-    signals_parts,
-    split,
-)
-from pipeline.cache.rows import (
-    FEATURE_WRITE_OPTIONS,
-    FEATURES_SCHEMA,
-    INT8,
-    CacheError,
-    ClipIdentity,
-    FeatureDtype,
-    FeatureRow,
-    Levels,
-    checked_features,
-    signals_table,
-    tokens_table,
-)
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name
@@ -49,10 +25,6 @@ if TYPE_CHECKING:
 
 Stored = Literal["none", "tokens", "all"]
 """What a job stores of every clip that it encodes: nothing, its tokens, or also its signals."""
-
-
-class FeaturesDamagedError(CacheError):
-    """The stored features of a clip are damaged."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +39,7 @@ class ReadFeatures:
     """
 
     features: VisualFeatures
-    clip: ClipIdentity
+    clip: rows.ClipIdentity
     decode_video_ms: float
     encode_ms: float
 
@@ -75,33 +47,29 @@ class ReadFeatures:
 class FeatureCache(CacheDirectory):
     """The features of one (model, sampling) setting."""
 
-    schema = FEATURES_SCHEMA
-    write_options = FEATURE_WRITE_OPTIONS
-
-    @staticmethod
-    def checked(table: pa.Table, key: str, cache: str) -> FeatureRow:
-        """See `CacheDirectory`."""
-        return checked_features(table, key, cache)
+    schema = rows.FEATURES_SCHEMA
+    write_options = rows.FEATURE_WRITE_OPTIONS
+    checked = staticmethod(rows.checked_features)
 
     @property
-    def dtype(self) -> FeatureDtype:
+    def dtype(self) -> rows.FeatureDtype:
         """How tokens are stored."""
-        return "int8" if self.settings[KIND] == {"dtype": INT8} else "auto"
+        return "int8" if self.settings[KIND] == {"dtype": rows.INT8} else "auto"
 
     def parts(self) -> dict[str, set[str]]:
         """Part -> keys of the clips that have it; one listing."""
         found: dict[str, set[str]] = {}
-        for key, part in map(split, self.entries()):
+        for key, part in map(names.split, self.entries()):
             found.setdefault(part, set()).add(key)
         return found
 
     def prepared(
         self,
-        clip: ClipIdentity,
+        clip: rows.ClipIdentity,
         features: VisualFeatures,
         signals: Iterable[str],
         ms: tuple[float, float],
-        rounded: Levels | None = None,
+        rounded: rows.Levels | None = None,
         *,
         signals_alone: bool = False,
     ) -> Callable[[], None]:
@@ -115,15 +83,17 @@ class FeatureCache(CacheDirectory):
             rounded: The tokens in 8 bits, if they have been rounded already; see `rows.rounded`.
             signals_alone: Whether the tokens are stored already.
         """
-        made: dict[str, Any] = {"created_at": self._clock.now(), "cache": self.hash}
+        made = self._clock.now(), self.hash
         entries = []
         if not signals_alone:
-            table = tokens_table(clip, features, ms, stored_as=self.dtype, rounded=rounded, **made)
-            entries.append((clip.key, table))
-        for part in signals_parts(signals):
-            found = {name: getattr(features, name) for name in held_by([part])}
-            table = signals_table(clip, features, found, ms, **made)
-            entries.append((entry_name(clip.key, part), table))
+            merged = [name for name in names.FRAME_MAP if getattr(features, name) is not None]
+            levels = rounded or rows.levels_of(features, self.dtype)
+            entries.append(
+                (clip.key, rows.features_table(clip, features, merged, ms, *made, levels))
+            )
+        for part in names.signals_parts(signals):
+            table = rows.features_table(clip, features, part.split("-"), ms, *made)
+            entries.append((names.entry_name(clip.key, part), table))
 
         def put() -> None:
             for entry, table in entries:
@@ -149,34 +119,33 @@ class FeatureCache(CacheDirectory):
 
         Raises:
             FileNotFoundError: If an entry does not exist.
-            FeaturesDamagedError: If one is damaged.
-            CacheError: If a signal is in none of the parts.
+            CacheError: If one is damaged, or a signal is in none of the parts.
         """
         row = self._row(key, remove_damaged)
         content = dict(row.content)
-        if TOKENS not in content:
-            raise FeaturesDamagedError(f"{self.storage.path(file_of(key))} holds no tokens")
         for part in parts:
-            if part != TOKENS and held_by([part]) & needs - content.keys():
-                content = {**self._row(entry_name(key, part), remove_damaged).content, **content}
-        if absent := sorted(needs - content.keys()):
-            raise CacheError(f"{self.storage.path(file_of(key))} has no {', '.join(absent)}")
-        unread = {*SIGNALS, *LARGE_SIGNALS} - needs
+            if part != names.TOKENS and names.held_by([part]) & needs - content.keys():
+                entry = self._row(names.entry_name(key, part), remove_damaged)
+                content = {**entry.content, **content}
+        if absent := sorted({names.TOKENS, *needs} - content.keys()):
+            raise rows.CacheError(
+                f"{self.storage.path(names.file_of(key))} has no {', '.join(absent)}"
+            )
+        unread = {*names.SIGNALS, *names.LARGE_SIGNALS} - needs
         content = {name: one for name, one in content.items() if name not in unread}
         model: Any = self.settings.get("model")
         anchored = isinstance(model, dict) and model.get("companions") == "anchor"
         features = VisualFeatures(**content, anchored=anchored)
         return ReadFeatures(features, row.clip, row.decode_video_ms, row.encode_ms)
 
-    def _row(self, entry: str, remove_damaged: bool) -> FeatureRow:
+    def _row(self, entry: str, remove_damaged: bool) -> rows.FeatureRow:
         try:
-            row: FeatureRow = self.row(entry)
+            row: rows.FeatureRow = self.row(entry)
             return row
-        except CacheError as error:
+        except rows.CacheError:
             if remove_damaged:
                 self.discard(entry)
-            what = "; it was removed" if remove_damaged else ""
-            raise FeaturesDamagedError(f"{error}{what}") from error
+            raise
 
 
 @dataclass(frozen=True)
@@ -200,7 +169,7 @@ class FeatureStore:
 def open_features(
     root: str | Storage,
     model: Mapping[str, Any],
-    dtype: FeatureDtype = "auto",
+    dtype: rows.FeatureDtype = "auto",
     clock: Clock = SYSTEM_CLOCK,
 ) -> FeatureCache:
     """The feature cache of a model; equal settings always give the same directory.
@@ -219,7 +188,7 @@ def open_store(
     root: str | Storage,
     model: ModelSpec,
     stored: Stored,
-    dtype: FeatureDtype = "auto",
+    dtype: rows.FeatureDtype = "auto",
     *,
     needs: frozenset[str] = frozenset(),
     fill: bool = False,
@@ -243,7 +212,7 @@ def open_store(
         cache = open_features(root, model.identity(), "auto", clock)
         exists = cache.storage.exists(MANIFEST)
         return FeatureStore(cache, frozenset(), writes=False) if exists else None
-    signals = model.provides & {*SIGNALS, *needs} if stored == "all" else frozenset[str]()
+    signals = model.provides & {*names.SIGNALS, *needs} if stored == "all" else frozenset[str]()
     return FeatureStore(open_features(root, model.identity(), dtype, clock), signals, fill=fill)
 
 
@@ -252,11 +221,7 @@ def is_of_features(settings: Mapping[str, Any]) -> bool:
     return isinstance(settings.get(KIND), dict) and "compressor" not in settings
 
 
-def features_for(root: str | Storage, settings: Mapping[str, Any]) -> FeatureCache | None:
-    """The feature cache for a token cache with these settings; `None` if there can be none."""
-    model = settings.get("model")
-    try:
-        dtype: FeatureDtype = "int8" if settings.get(KIND) == INT8 else "auto"
-        return open_features(root, model, dtype)  # type: ignore[arg-type]
-    except (KeyError, TypeError):  # a model that has no name or no frames
-        return None
+def features_for(root: str | Storage, settings: Mapping[str, Any]) -> FeatureCache:
+    """The feature cache for a token cache with these settings."""
+    dtype: rows.FeatureDtype = "int8" if settings.get(KIND) == rows.INT8 else "auto"
+    return open_features(root, settings["model"], dtype)

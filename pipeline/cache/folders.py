@@ -1,31 +1,60 @@
-"""Find caches under a root, list their contents and verify them."""
+"""Find caches under a root, list, verify and compact their contents, and choose what to remove.
+
+To compact a cache, a shard is written and read back before the files it was made of are removed. A
+call that is killed in between leaves clips twice, which counts as once; the next call removes what
+is left over. A job that planned with a clip's own file looks for the clip in the shards when the
+file is missing.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
-from pipeline.cache.directory import MANIFEST, TokenCache, read_columns, read_manifest, read_row
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.cache.directory import (
+    INDEX,
+    KEYS,
+    MANIFEST,
+    Shards,
+    TokenCache,
+    is_shard,
+    read_manifest,
+    shard_name,
+    shard_time,
+    tombstone_of,
+)
 from pipeline.cache.features import FeatureCache, is_of_features
 from pipeline.cache.names import PLAN, TOKENS, entry_of, file_of, is_entry_file, split
-from pipeline.cache.rows import CacheError, FeatureRow, StoredClip
-from pipeline.cache.shards import INDEX, Shards, is_shard, shard_time, tombstone_of
+from pipeline.cache.rows import CacheError
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
-from pipeline.storage.objects import Stored
+from pipeline.storage.objects import PARALLEL, Stored
 from tango_core.errors import InputError, MissingFileError
 
+R = TypeVar("R")
+
+SHARD_BYTES = 256 * 10**6
+# Every clip adds 1.3 kB to the footer, which readers must read completely.
+MAX_CLIPS = 2000
+_START = datetime(1970, 1, 1, tzinfo=UTC)
 _FOLDER = re.compile(r".+-[0-9a-f]{12}")
 # Unfinished files, and files with plans, which an earlier release stored and this one never reads.
 _UNUSED = re.compile(rf"\.[0-9a-f]{{32}}\.tmp|[0-9a-f]{{20}}-{PLAN}\.parquet")
 _READERS = 8
+# A running writer finishes a file within seconds.
+LEFTOVER_AGE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, order=True)
@@ -66,8 +95,6 @@ class CacheFolder:
         cache: The cache; `None` if its manifest is missing or wrong.
         problem: Why the cache cannot be opened; empty if it can.
         files: All files in the directory, including those of other programs.
-        by_footers: Whether the footers of all shards are read, instead of an index of them.
-        is_closed: Whether this user has no permission to list it.
     """
 
     name: str
@@ -75,8 +102,17 @@ class CacheFolder:
     cache: TokenCache | FeatureCache | None
     problem: str
     files: tuple[Stored, ...]
-    by_footers: bool = False
-    is_closed: bool = False
+
+    @property
+    def opened(self) -> TokenCache | FeatureCache:
+        """The cache.
+
+        Raises:
+            InputError: If it cannot be opened.
+        """
+        if self.cache is None:
+            raise InputError(f"{self.name}: {self.problem}")
+        return self.cache
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -122,8 +158,7 @@ class CacheFolder:
         """The shards with the keys of their entries."""
         index = self.cache.shards if self.cache else Shards(self.storage)
         if self.shards:
-            names = [file.name for file in self.files]
-            index.refresh(name for name in names if not (self.by_footers and name == INDEX))
+            index.refresh(file.name for file in self.files)
         return index
 
     @cached_property
@@ -153,25 +188,14 @@ class CacheFolder:
         times = [time for file in self.entries if (time := written_at(file)) is not None]
         return (min(times), max(times)) if times else None
 
-    def row(self, entry: str, *, in_shard: bool) -> StoredClip | FeatureRow:
-        """Read one entry, all of its bytes, and check it.
-
-        Raises:
-            FileNotFoundError: If it has been removed.
-            CacheError: If it is damaged.
-        """
-        kind = FeatureCache if self.holds_features else TokenCache
-        found: StoredClip | FeatureRow = read_row(kind, self.index, entry, in_shard=in_shard)
-        return found
-
     def problem_of(self, location: EntryLocation) -> str | None:
         """What is wrong with an entry; `None` if it is fine or has been removed meanwhile."""
         try:
-            self.row(location.entry, in_shard=bool(location.shard))
-        except FileNotFoundError:
-            return None
+            self.opened.row(location.entry, in_shard=bool(location.shard))
         except CacheError as error:
             return brief(error, self)
+        except FileNotFoundError:
+            return None
         return None
 
     def discard(self, location: EntryLocation) -> None:
@@ -185,7 +209,7 @@ class CacheFolder:
         """Remove a file of the cache; no error if it does not exist.
 
         Raises:
-            ValueError: If the file is not named like one of a cache: another program may own it.
+            InputError: If the file is not named like one of a cache: another program may own it.
         """
         ours = name in (MANIFEST, INDEX) or is_entry_file(name) or _UNUSED.fullmatch(name)
         if not (ours or is_shard(name) or tombstone_of(name)):
@@ -199,9 +223,7 @@ class CacheFolder:
         return tuple(sorted(found, key=lambda file: file.name))
 
 
-def find_caches(
-    root: str | Storage, patterns: Sequence[str] = (), *, by_footers: bool = False
-) -> list[CacheFolder]:
+def find_caches(root: str | Storage, patterns: Sequence[str] = ()) -> list[CacheFolder]:
     """List the token caches under a root, by name; one directory listing each.
 
     A directory counts if its name ends in a hash and if it holds the manifest for that hash, or
@@ -210,11 +232,10 @@ def find_caches(
     Args:
         root: Directory or URL that holds all caches.
         patterns: Names or shell patterns of those to list; none for all.
-        by_footers: See `CacheFolder`.
 
     Raises:
         FileNotFoundError: If there is no such directory.
-        ValueError: If a pattern matches nothing.
+        InputError: If a pattern matches nothing.
     """
     storage = Storage.at(root)
     if not storage.is_folder():
@@ -229,8 +250,7 @@ def find_caches(
         )
     names = [name for name in storage.folders() if _FOLDER.fullmatch(name)]
     wanted = [n for n in names if not patterns or any(fnmatchcase(n, p) for p in patterns)]
-    folders = [_look_into(storage, name, by_footers) for name in wanted]
-    found = [one for one in folders if one.cache or one.is_closed or one.entries]
+    found = [one for one in (_look_into(storage, name) for name in wanted) if one is not None]
     for pattern in patterns:
         if not any(fnmatchcase(folder.name, pattern) for folder in found):
             raise InputError(
@@ -240,24 +260,22 @@ def find_caches(
     return found
 
 
-def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
-    """List a directory and open its cache; errors are recorded as its problem."""
-    folder = root.child(name)
+def _look_into(root: Storage, name: str) -> CacheFolder | None:
+    """List a directory and open its cache; `None` if it is no cache."""
+    storage = root.child(name)
     try:
-        files = tuple(folder.files())
+        files = tuple(storage.files())
+        kind = FeatureCache if is_of_features(read_manifest(storage)) else TokenCache
+        return CacheFolder(name, storage, kind.existing(root, name), "", files)
     except PermissionError:
         problem = "may not be read by this user; see its permissions"
-        return CacheFolder(name, folder, None, problem, (), by_footers, is_closed=True)
-    cache: TokenCache | FeatureCache | None = None
-    problem = ""
-    try:
-        kind = FeatureCache if is_of_features(read_manifest(folder)) else TokenCache
-        cache = kind.existing(root, name)
+        return CacheFolder(name, storage, None, problem, ())
     except FileNotFoundError:
         problem = f"{MANIFEST} is missing; the next job with these settings writes it"
-    except (CacheError, PermissionError) as error:
-        problem = str(error).removeprefix(f"{folder.root}/")
-    return CacheFolder(name, folder, cache, problem, files, by_footers)
+    except CacheError as error:
+        problem = str(error).removeprefix(f"{storage.root}/")
+    folder = CacheFolder(name, storage, None, problem, files)
+    return folder if folder.entries else None
 
 
 def written_at(file: Stored) -> datetime | None:
@@ -299,12 +317,11 @@ def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
     entries = [one.entry for one in folder.locations if one.part == TOKENS]
     counts: list[tuple[int, int]] = []
     names = ["shape"] if folder.holds_features else ["num_tokens_kept", "num_tokens_total"]
-    for entry in entries[:: max(1, -(-len(entries) // at_most))]:
+    for entry in entries[:: max(1, -(-len(entries) // at_most))] if folder.cache else ():
         with suppress(CacheError, FileNotFoundError):  # `tango cache verify` names a bad one
-            (row,) = read_columns(folder.index, entry, names).to_pylist()
+            row = folder.opened.columns(entry, names)
             if folder.holds_features:
-                num_frames, num_positions, *_ = row["shape"]
-                counts.append((num_frames * num_positions,) * 2)
+                counts.append((row["shape"][0] * row["shape"][1],) * 2)
             else:
                 counts.append((row["num_tokens_kept"], row["num_tokens_total"]))
     if not counts:
@@ -315,10 +332,209 @@ def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
 
 def check_entries(folder: CacheFolder) -> Iterator[tuple[EntryLocation, str | None]]:
     """Read every entry of a cache, several at once; yields locations and problems by name."""
+    locations = folder.locations if folder.cache else ()
     readers = ThreadPoolExecutor(_READERS)
     try:
-        yield from zip(
-            folder.locations, readers.map(folder.problem_of, folder.locations), strict=True
-        )
+        yield from zip(locations, readers.map(folder.problem_of, locations), strict=True)
     finally:
         readers.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Files of one cache that can be removed.
+
+    Attributes:
+        folder: The cache.
+        files: Files to remove, including the manifest if `whole`.
+        reason: Why they can be removed.
+        whole: Whether the whole cache is removed, with its directory.
+    """
+
+    folder: CacheFolder
+    files: tuple[Stored, ...]
+    reason: str
+    whole: bool = False
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that are freed."""
+        return sum(file.size for file in self.files)
+
+    def apply(self) -> None:
+        """Remove the files, and the directory of a whole cache if it is empty then."""
+        for file in self.files:
+            self.folder.remove(file.name)
+        if self.whole:  # other programs may keep files there, or a job may write to it again
+            self.folder.storage.remove_if_empty()
+
+
+def plan_removals(
+    folders: Sequence[CacheFolder],
+    now: datetime,
+    older_than: timedelta | None = None,
+    max_bytes: int | None = None,
+    whole: bool = False,
+) -> list[Removal]:
+    """Determine what can be removed, without removing anything.
+
+    Caches with an invalid manifest and files with unknown names are skipped. Where the file system
+    has no modification times, all files count as new.
+
+    Args:
+        folders: Caches to look at.
+        now: With its time zone.
+        older_than: Remove caches to which nothing was written for this time.
+        max_bytes: Then remove the oldest clips until the rest has at most this size.
+        whole: Remove all given caches.
+    """
+    removals: list[Removal] = []
+    kept: list[CacheFolder] = []
+    for folder in (folder for folder in folders if folder.cache):
+        left = tuple(f for f in folder.leftovers if f.modified and now - f.modified > LEFTOVER_AGE)
+        settings = tuple(file for file in folder.files if file.name in (MANIFEST, INDEX))
+        times = (written_at(file) or now for file in folder.entries or settings)
+        idle = now - max(times, default=now)
+        if whole or (older_than is not None and idle > older_than):
+            reason = "whole cache" if whole else f"whole cache, {idle.days} days without a write"
+            files = (*folder.entries, *folder.tombstones_of(folder.shards), *left, *settings)
+            removals.append(Removal(folder, files, reason, whole=True))
+            continue
+        kept.append(folder)
+        if left:
+            removals.append(Removal(folder, left, "leftovers of killed writers or old releases"))
+    if max_bytes is not None:
+        removals += _oldest(kept, now, max_bytes)
+    return removals
+
+
+def _oldest(folders: Sequence[CacheFolder], now: datetime, max_bytes: int) -> list[Removal]:
+    """Remove the oldest entries of all caches until the rest has at most `max_bytes`."""
+    clips = [(written_at(f) or now, f.path, i, f) for i, o in enumerate(folders) for f in o.entries]
+    surplus = sum(file.size for *_, file in clips) - max_bytes
+    going: dict[int, list[Stored]] = {}
+    for _, _, index, file in sorted(clips, key=lambda clip: clip[:2]):
+        if surplus <= 0:
+            break
+        # The tombstones of a shard go with it.
+        going.setdefault(index, []).extend((file, *folders[index].tombstones_of([file])))
+        surplus -= file.size
+    reason = "oldest clips, to reach the size"
+    return [Removal(folders[index], tuple(going[index]), reason) for index in sorted(going)]
+
+
+def compact_cache(
+    folder: CacheFolder, clock: Clock = SYSTEM_CLOCK
+) -> Iterator[tuple[str, str | None]]:
+    """Merge entries in single files into shards of about 256 MB, ordered by age.
+
+    Args:
+        folder: The cache.
+        clock: Dates a shard if the file system has no modification times.
+
+    Yields:
+        (file name, `None`) for every removed file, and (file name, problem) for every file that is
+        kept because of a problem.
+
+    Raises:
+        InputError: If the cache's manifest cannot be trusted.
+    """
+    shards = folder.opened.shards
+    shards.refresh()
+    in_shards = shards.by_key()
+    entries = {entry_of(file.name): file for file in folder.singles}
+    # Shard by shard, so that only a few footers stay in memory.
+    doubles = sorted(entries.keys() & in_shards.keys(), key=lambda entry: in_shards[entry])
+    for entry, problem in _for_each(_read_back_and_remove, folder, doubles):
+        if problem is None:
+            del entries[entry]
+            yield file_of(entry), None
+        else:
+            shards.discard(entry)
+    for batch in _batches(list(entries.values())):
+        yield from _write_shard(folder, batch, clock)
+    if not folder.storage.is_local:  # a disk's footers cost nothing to read
+        shards.refresh()
+        if shards.by_key():
+            shards.write_index()
+
+
+def _batches(files: list[Stored]) -> Iterator[list[Stored]]:
+    """Group files into shards, oldest first; a single remaining file is not merged."""
+    batch: list[Stored] = []
+    size = 0
+    for file in sorted(files, key=lambda file: (written_at(file) or _START, file.name)):
+        batch.append(file)
+        size += file.size
+        if size >= SHARD_BYTES or len(batch) == MAX_CLIPS:
+            yield batch
+            batch, size = [], 0
+    if len(batch) > 1:
+        yield batch
+
+
+def _write_shard(
+    folder: CacheFolder, batch: list[Stored], clock: Clock
+) -> Iterator[tuple[str, str | None]]:
+    """Write one shard, read it back, and remove its source files."""
+    cache, storage = folder.opened, folder.storage
+    times = [time for file in batch if (time := written_at(file)) is not None]
+    name = shard_name(max(times, default=clock.now()))
+    entries = [entry_of(file.name) for file in batch]
+    moved: list[str] = []
+    with (
+        storage.writing(name) as sink,
+        pq.ParquetWriter(sink, cache.schema, **cache.write_options) as writer,
+    ):
+        for entry, table in _for_each(_read, folder, entries):
+            if isinstance(table, CacheError):
+                yield file_of(entry), brief(table, folder)
+            elif table is not None and set(table.schema.names) > set(cache.schema.names):
+                continue  # large signals stay in files of their own
+            elif table is not None and not table.schema.equals(cache.schema):
+                yield file_of(entry), "another program has written it, with other columns"
+            elif table is not None:
+                writer.write_table(table)
+                moved.append(entry)
+        writer.add_key_value_metadata({KEYS: json.dumps(moved)})
+    if not moved:
+        folder.remove(name)
+    cache.shards.refresh([name])
+    for entry, problem in _for_each(_read_back_and_remove, folder, moved):
+        yield file_of(entry), problem
+
+
+def _read(folder: CacheFolder, entry: str) -> pa.Table | CacheError | None:
+    """The row in an entry's own file, `None` if another call has moved it, or the error."""
+    try:
+        return folder.opened.row(entry, in_shard=False).table
+    except FileNotFoundError:
+        return None
+    except CacheError as error:
+        return error
+
+
+def _read_back_and_remove(folder: CacheFolder, entry: str) -> str | None:
+    """Remove an entry's own file if its copy in a shard is valid, else return the problem."""
+    try:
+        folder.opened.row(entry, in_shard=True)
+    except (CacheError, FileNotFoundError) as error:
+        return f"its copy does not read back: {error}"
+    folder.remove(file_of(entry))
+    return None
+
+
+def _for_each(
+    function: Callable[[CacheFolder, str], R], folder: CacheFolder, entries: Sequence[str]
+) -> Iterator[tuple[str, R]]:
+    """Yield entries with the results of a function, in a store of several at the same time.
+
+    Few results are pending, because each may be as large as a clip's tokens.
+    """
+    if folder.storage.is_local:
+        yield from ((entry, function(folder, entry)) for entry in entries)
+        return
+    with ThreadPoolExecutor(PARALLEL) as workers:
+        for start in range(0, len(entries), PARALLEL):
+            some = entries[start : start + PARALLEL]
+            yield from zip(some, workers.map(partial(function, folder), some), strict=True)

@@ -10,7 +10,6 @@ its own in `token_crcs`. With `stored_as` `"int8"` a token is 8-bit levels and o
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from zlib_ng.zlib_ng import crc32
 from pipeline.cache.names import FRAME_MAP, LARGE_SIGNALS, SIGNALS, TOKENS
 from pipeline.clips import bounds
 from pipeline.rows import source_columns, source_of
-from pipeline.storage.seal import digest_of
+from pipeline.storage.seal import DAMAGE, digest_of
 from tango_core.errors import InputError
 from tango_core.types import CompressedVideo
 
@@ -42,8 +41,8 @@ _LARGEST = 127
 FeatureDtype = Literal["auto", "int8"]
 """How a feature cache stores tokens: as the encoder computed them, or in 8 bits."""
 
-Levels = tuple["Tensor", "Tensor"]
-"""Result of `quantise`."""
+Levels = tuple["Tensor", "Tensor | None"]
+"""Stored tokens, and their scales if they are in 8 bits (`quantise`)."""
 
 _IDENTITY = [
     ("clip_key", pa.string()),
@@ -111,13 +110,6 @@ _PLAIN: Mapping[str, Any] = {"use_dictionary": False, "write_statistics": False}
 WRITE_OPTIONS: Mapping[str, Any] = {"compression": "zstd", "compression_level": 1, **_PLAIN}
 FEATURE_WRITE_OPTIONS: Mapping[str, Any] = {"compression": "none", **_PLAIN}
 
-# Errors of damaged bytes and wrong columns; an OSError without a number is one of zstd or a footer.
-_DAMAGE = (
-    *(pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, AttributeError),
-    *(RuntimeError, OverflowError, MemoryError),
-)
-_NOT_DAMAGE = (FileNotFoundError, ConnectionError, TimeoutError, PermissionError)
-
 
 class CacheError(InputError):
     """A cache entry or directory is damaged or does not match its name."""
@@ -132,10 +124,10 @@ def damage_named(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except (CacheError, *_NOT_DAMAGE):
+    except (CacheError, FileNotFoundError, ConnectionError, TimeoutError, PermissionError):
         raise
-    except _DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:
+    except (*DAMAGE, IndexError, AttributeError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # not of zstd or of a footer
             raise
         reason = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, KeyError):
@@ -241,47 +233,48 @@ def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str)
     return _sealed_table(row, SCHEMA, cache)
 
 
-def tokens_table(
+def features_table(
     clip: ClipIdentity,
     features: VisualFeatures,
+    signals: Iterable[str],
     ms: tuple[float, float],
-    *,
-    stored_as: str,
     created_at: datetime,
     cache: str,
-    rounded: Levels | None = None,
+    tokens: Levels | None = None,
 ) -> pa.Table:
-    """The row with the tokens of a clip's features.
+    """A row with some tensors of a clip's features.
 
     Args:
         clip: Which clip.
         features: Features of the clip.
+        signals: Names of the tensors; those that are not in the schema get columns of their own.
         ms: Times to decode and to encode, in milliseconds.
-        stored_as: `"auto"` for the dtype of the tokens, or `"int8"`.
         created_at: With its time zone.
         cache: Hash of the cache that it is written to.
-        rounded: Tokens and companions in 8 bits from `rounded`, so that they are not rounded a
-            second time on another device; `None` to round them here.
+        tokens: The tokens, if the row holds them, from `levels_of`.
     """
-    whole = _joined(features.tokens, features.companions)
-    dtype, scales = _dtype_name(whole), None
-    if stored_as == INT8:
-        whole, scales = rounded or quantise(whole.detach())
-    data = _bytes_of(whole.reshape(whole.shape[0] * whole.shape[1], -1))
+    row = {**_common(clip, features, ms, created_at), "sinks": list(features.sinks)}
+    schema = FEATURES_SCHEMA
+    for name in signals:
+        value = getattr(features, name)
+        values = _bytes_of(value).tobytes(), _dtype_name(value), list(value.shape)
+        for (column, kind), one in zip(_signal_columns(name), values, strict=True):
+            row[column] = one
+            schema = schema if column in schema.names else schema.append(pa.field(column, kind))
+    if tokens is None:
+        return _sealed_table(row, schema, cache, without=(TOKENS,))
+    levels, scales = tokens
+    data = _bytes_of(levels.reshape(levels.shape[0] * levels.shape[1], -1))
     crcs = _crcs_of(data).tobytes()
-    row = {
-        **_common(clip, features, ms, created_at),
-        "sinks": list(features.sinks),
-        "dtype": dtype,
-        "stored_as": INT8 if stored_as == INT8 else dtype,
-        "shape": list(whole.shape),
+    row |= {
+        "dtype": _dtype_name(features.tokens),
+        "stored_as": _dtype_name(levels),
+        "shape": list(levels.shape),
         "scales": None if scales is None else scales.cpu().numpy().tobytes(),
         "token_crcs": crcs,
         "tokens_digest": hashlib.sha256(crcs).hexdigest()[:32],
     }
-    merged = {name: one for name in FRAME_MAP if (one := getattr(features, name)) is not None}
-    row |= _tensor_columns(merged)
-    table = _sealed_table(row, _schema_with(merged), cache, without=(TOKENS,))
+    table = _sealed_table(row, schema, cache, without=(TOKENS,))
     # Not through Python objects, which would copy all tokens twice.
     offsets = pa.py_buffer(np.array([0, data.size], np.int64))
     buffers = [None, offsets, pa.py_buffer(data.reshape(-1))]
@@ -289,38 +282,10 @@ def tokens_table(
     return table.set_column(0, FEATURES_SCHEMA.field(0), column)
 
 
-def signals_table(
-    clip: ClipIdentity,
-    features: VisualFeatures,
-    signals: Mapping[str, Tensor],
-    ms: tuple[float, float],
-    *,
-    created_at: datetime,
-    cache: str,
-) -> pa.Table:
-    """The row with some signals of a clip; for the arguments see `tokens_table`.
-
-    Large signals have columns in the rows that hold them alone.
-    """
-    row = {**_common(clip, features, ms, created_at), "sinks": list(features.sinks)}
-    row |= _tensor_columns(signals)
-    return _sealed_table(row, _schema_with(signals), cache, without=(TOKENS,))
-
-
-def _tensor_columns(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for name, value in tensors.items():
-        row[name] = _bytes_of(value).tobytes()
-        row[f"{name}_dtype"] = _dtype_name(value)
-        row[f"{name}_shape"] = list(value.shape)
-    return row
-
-
-def _schema_with(tensors: Iterable[str]) -> pa.Schema:
-    """The schema of a row that holds these tensors."""
-    names = [name for name in tensors if name not in SIGNALS]
-    columns = [pa.field(*column) for name in names for column in _signal_columns(name)]
-    return pa.schema([*FEATURES_SCHEMA, *columns])
+def levels_of(features: VisualFeatures, stored_as: str) -> Levels:
+    """Tokens with the companions joined to them, as stored: unchanged, or in 8 bits."""
+    whole = _joined(features.tokens, features.companions).detach()
+    return quantise(whole) if stored_as == INT8 else (whole, None)
 
 
 def checked_tokens(table: pa.Table, key: str, cache: str) -> StoredClip:
@@ -356,8 +321,9 @@ def checked_tokens(table: pa.Table, key: str, cache: str) -> StoredClip:
     )
     if (row["num_tokens_kept"], row["num_tokens_total"]) != (video.num_kept, video.num_total):
         raise InputError("its token counts differ from its tokens")
-    if sealed:  # last, because the other messages are more specific
-        _raise_unless_sealed(table, cache)
+    # Last, because the other messages are more specific.
+    if sealed and row["checksum"] != _seal(table, cache):
+        raise InputError("checksum differs")
     entry = Entry(video, row["decode_ms"], row["encode_ms"], row["compress_ms"])
     return StoredClip(identity_of(row), entry, table)
 
@@ -368,10 +334,10 @@ def checked_features(table: pa.Table, key: str, cache: str) -> FeatureRow:
 
     small = table.drop_columns([TOKENS])
     row = _the_row(small, key, cache)
-    _raise_unless_sealed(small, cache)
-    height, width = row["grid"]
+    if row["checksum"] != _seal(small, cache):
+        raise InputError("checksum differs")
     content = {
-        "grid": (height, width),
+        "grid": tuple(row["grid"]),
         "timestamps": torch.tensor(row["timestamps"], dtype=torch.float64),
         "sinks": tuple(row["sinks"]),
         "source": source_of(row),
@@ -385,7 +351,7 @@ def checked_features(table: pa.Table, key: str, cache: str) -> FeatureRow:
     return FeatureRow(identity_of(row), content, row["decode_ms"], row["encode_ms"], table)
 
 
-def quantise(tokens: Tensor) -> Levels:
+def quantise(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Round every token to 255 levels between its own largest magnitude and its negative.
 
     Args:
@@ -425,9 +391,9 @@ def rounded(features: VisualFeatures) -> tuple[VisualFeatures, Levels]:
     Returns:
         The features, and levels and scales of their tokens, with the companions joined to them.
     """
-    levels = quantise(_joined(features.tokens, features.companions))
-    tokens, companions = _parted(restore(*levels, _dtype_name(features.tokens)), axes=2)
-    return replace(features, tokens=tokens, companions=companions), levels
+    levels, scales = quantise(_joined(features.tokens, features.companions))
+    tokens, companions = _parted(restore(levels, scales, _dtype_name(features.tokens)), axes=2)
+    return replace(features, tokens=tokens, companions=companions), (levels, scales)
 
 
 def _common(
@@ -459,11 +425,6 @@ def _sealed_table(
     return table.set_column(at, schema.field(at), [[seal]])
 
 
-def _raise_unless_sealed(table: pa.Table, cache: str) -> None:
-    if table["checksum"][0].as_py() != _seal(table, cache):
-        raise InputError("checksum differs")
-
-
 def _seal(table: pa.Table, cache: str) -> str:
     """Digest of all other columns, and the hash of the cache: detects damage, not malice."""
     covered = table.drop_columns(["checksum"]).replace_schema_metadata(None)
@@ -489,22 +450,13 @@ def _feature_tokens(table: pa.Table, row: Mapping[str, Any]) -> Tensor:
     """(T, L, D), or (T, L, 1 + E, D) where companions follow every token."""
     import torch
 
-    shape = row["shape"]
-    if len(shape) not in (3, 4):
-        raise InputError(f"its tokens have shape {tuple(shape)}")
-    kind: torch.dtype = getattr(torch, row["stored_as"])
-    data, num_tokens = table[TOKENS][0].as_buffer(), shape[0] * shape[1]
-    if data is None or data.size != math.prod(shape) * kind.itemsize:
-        raise InputError(f"its tokens are not {tuple(shape)} {row['stored_as']}")
     # A copy, because memory of Arrow must not be written to, and torch cannot be kept from it.
-    stored = np.frombuffer(data, np.uint8).copy()
-    crcs = np.frombuffer(row["token_crcs"], np.uint32)
-    if len(crcs) != num_tokens:
-        raise InputError(f"it has {len(crcs)} checksums for {num_tokens} tokens")
-    wrong = np.flatnonzero(_crcs_of(stored.reshape(num_tokens, -1)) != crcs)
+    stored = np.frombuffer(table[TOKENS][0].as_buffer(), np.uint8).copy()
+    crcs, shape = np.frombuffer(row["token_crcs"], np.uint32), row["shape"]
+    wrong = np.flatnonzero(_crcs_of(stored.reshape(len(crcs), -1)) != crcs)
     if len(wrong):
         raise InputError(f"checksum of token {wrong[0]} differs")
-    tokens = torch.from_numpy(stored).view(kind).reshape(shape)
+    tokens = torch.from_numpy(stored).view(getattr(torch, row["stored_as"])).reshape(shape)
     if row["scales"] is None:
         return tokens
     return restore(tokens, _tensor(row["scales"], "float32", shape[:-1]), row["dtype"])

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from pipeline.clips import Clip
 from pipeline.errors import DeviceError
 from pipeline.metrics import Record, StageBoard, Stream
-from pipeline.resources.node_usage import UsageBoard
 
 MAX_ATTEMPTS = 3
 
@@ -22,6 +21,7 @@ class AttemptLedger:
     """Counts the attempts at clips; lives with the driver and outlives the workers."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._begun: Counter[str] = Counter()
         self._reasons: dict[str, str] = {}
 
@@ -44,16 +44,11 @@ class AttemptLedger:
         return self._reasons.get(key)
 
 
-class JobLedger(AttemptLedger, StageBoard, UsageBoard):
+class JobLedger(AttemptLedger, StageBoard):
     """What the workers of a job report to their driver, in one actor, which starts in a second.
 
     Its process imports this module, so it imports little: neither torch nor Ray Data.
     """
-
-    def __init__(self) -> None:
-        AttemptLedger.__init__(self)
-        StageBoard.__init__(self)
-        UsageBoard.__init__(self)
 
 
 class BoundedAttempts:

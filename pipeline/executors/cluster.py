@@ -90,7 +90,12 @@ def connected(
     finally:
         stays = address is not None and (has_failed or _has_lost_a_node())
         if not stays and not stopping.is_asked():
-            _disconnect()
+            import ray
+
+            # Threads of Ray Data may outlive an aborted job. Their next call would connect to any
+            # cluster or start a new one; only `_connect` connects.
+            ray._private.auto_init_hook.enable_auto_connect = False
+            ray.shutdown()
 
 
 def is_connected() -> bool:
@@ -140,31 +145,15 @@ def _connect(address: str | None) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except AuthenticationError as error:
-        raise ClusterError(f"{what}: {_beginning(error)}; {_TOKEN}") from error
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        # A Ray that refuses a token does not report that as the reason.
-        hint = f"; if it asks for a token, {_TOKEN}" if address not in (None, "auto") else ""
-        raise ClusterError(f"{what}: {_beginning(error)}{hint}") from error
+    except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
+        # A Ray that refuses a token does not always report that as the reason.
+        is_local = address in (None, "auto") and not isinstance(error, AuthenticationError)
+        hint = "" if is_local else f"; if it asks for a token, {_TOKEN}"
+        reason = " ".join(str(error).split())[:300]
+        raise ClusterError(f"{what}: {reason}{hint}") from error
     # Ray prints errors of the cluster on standard output, regardless of `log_to_driver`. This
     # switch of its debugger disables that; its log files contain everything.
     ray._private.worker._worker_logs_enabled = False
-
-
-def _beginning(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
-
-
-def _disconnect() -> None:
-    """Disconnect, and stop the Ray that `_connect` started.
-
-    Threads of Ray Data may outlive an aborted job. Their next call would connect to any cluster or
-    start a new one, so automatic connection is disabled; only `_connect` connects.
-    """
-    import ray
-
-    ray._private.auto_init_hook.enable_auto_connect = False
-    ray.shutdown()
 
 
 LOOK_EVERY_S = 5.0
@@ -212,12 +201,7 @@ class RoomWatch:
             return
         self._looked = now
         try:
-            nodes = self._nodes()
-        except Exception as error:  # Ray reports the reason itself
-            logger.debug("the nodes are not known: %s", error)
-            return
-        try:
-            self._check(nodes)
+            self._check(self._nodes())
         except PoolError as error:
             if self._lost is None:
                 self._lost = now
@@ -229,7 +213,7 @@ class RoomWatch:
                     f"a node was lost and none came in its place within cluster.lost_timeout_s = "
                     f"{self._timeout_s:g} s: {error}"
                 ) from error
+        except Exception as error:  # Ray reports the reason itself
+            logger.debug("the nodes are not known: %s", error)
         else:
-            if self._lost is not None:
-                logger.warning("the cluster has room for all pools again")
             self._lost = None

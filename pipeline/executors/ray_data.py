@@ -5,8 +5,8 @@
     hits -----------------------------------------------------+-> AnswerQuestions (actors) ->
     results
 
-A stage that is a function runs as tasks, a stage that is a class runs as actors. Clips are Arrow
-blocks between the stages and records inside them.
+A stage that is a function runs as tasks, a stage that is a class runs as actors. Between the stages
+clips are pickled in blocks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pipeline.executors.workers import StageActor, task
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.resources.pools import ActorPool, preflight
-from pipeline.rows import CLIP, Result, clips_in, filled, output_of, results_in
+from pipeline.rows import Result, clips_in, filled, packed, unpacked
 from pipeline.runtime.background import iterate
 from pipeline.settings import Settings
 from tango_core.code_identity import modules_to_send
@@ -117,7 +117,7 @@ def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Result]:
         return
     # Prefetching would hold every block back until the next one is finished.
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-        yield from results_in(block) if plan.answer else map(filled, clips_in(block))
+        yield from unpacked(block) if plan.answer else map(filled, unpacked(block))
 
 
 def _reason(error: RayError) -> str:
@@ -151,7 +151,7 @@ def start_ledger() -> Any:
 def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
     """The lazy dataset behind `stream`; `None` if there is nothing to do."""
     dataset: Dataset | None = None
-    waiting, columns = plan.clips.cast(CLIP), CLIP
+    waiting = plan.clips
     num_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
     for stage in stages_of(plan):
         takes = stage.taken(waiting)
@@ -166,28 +166,20 @@ def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
             batch_size = _block_size(joining, workers, large=True)
             size = min(size, batch_size)
         if joining.num_rows:
-            dataset = _with_blocks(dataset, joining, columns, size)
+            dataset = _with_blocks(dataset, joining, size)
         if dataset is not None:
             dataset = _append(dataset, stage, plan, settings, ledger, batch_size)
-        columns = output_of(stage)
     if waiting.num_rows:  # clips that no stage takes, in a job that only fills caches
         size = _block_size(waiting, num_cpus, large=True)
-        dataset = _with_blocks(dataset, waiting, columns, size)
+        dataset = _with_blocks(dataset, waiting, size)
     return dataset
 
 
-def _with_blocks(
-    dataset: Dataset | None, clips: pa.Table, columns: pa.Schema, size: int
-) -> Dataset:
-    """Add clips in blocks to a dataset, with the columns that the previous stage adds as null."""
-    for column in columns:
-        if column.name not in clips.column_names:
-            clips = clips.append_column(column, pa.nulls(clips.num_rows, column.type))
-    clips = clips.select(columns.names)
+def _with_blocks(dataset: Dataset | None, clips: pa.Table, size: int) -> Dataset:
+    """Add clips in blocks to a dataset."""
+    parts = (clips.slice(start, size) for start in range(0, clips.num_rows, size))
     # Not `from_arrow`, which starts a task per block.
-    own = ray.data.from_blocks(
-        [clips.slice(start, size) for start in range(0, clips.num_rows, size)]
-    )
+    own = ray.data.from_blocks([packed(clips_in(part)) for part in parts])
     return own if dataset is None else dataset.union(own)
 
 

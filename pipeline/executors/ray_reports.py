@@ -5,6 +5,7 @@ Every worker imports this module, so it must not import torch.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,28 +16,16 @@ import ray
 from ray.exceptions import RayError
 from ray.util import metrics as ray_metrics
 
+from pipeline import metrics
 from pipeline.clips import Pools
-from pipeline.metrics import (
-    ANSWERS,
-    BUSY,
-    EXPECTED,
-    FINISHED,
-    SECONDS,
-    SLOTS,
-    STARTED,
-    TOKEN_SETS,
-    TOKENS,
-    JobBoard,
-    Metric,
-    StageBoard,
-)
-from pipeline.resources.node_usage import UsageReader
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import Result
 from pipeline.runtime.clock import Ticker
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
+
+logger = logging.getLogger(__name__)
 
 _COPY_EVERY_S = 1.0
 # The last reports are sent before the results, but may arrive later.
@@ -45,7 +34,7 @@ _REPORT_EVERY_S = 1.0
 
 
 @cache
-def instrument(metric: Metric) -> Any:
+def instrument(metric: metrics.Metric) -> Any:
     """Ray's instrument of a metric; Ray allows only one per process."""
     if metric.kind == "histogram":
         return ray_metrics.Histogram(
@@ -55,60 +44,48 @@ def instrument(metric: Metric) -> Any:
     return kind(metric.name, metric.description, metric.tags)
 
 
-@cache
-def usage_reader() -> UsageReader:
-    """The reader of this process; there is only one, because CPU usage is read as a difference."""
-    return UsageReader([str(gpu) for gpu in ray.get_gpu_ids()])
-
-
-class WorkerReport:
+class WorkerReport(metrics.StageBoard):
     """Report of a stage in a worker: to Prometheus at once, to the driver every second.
 
     Args:
-        board: Actor with the methods of `StageBoard` and `UsageBoard`; `None` for Prometheus only.
-        usage: Reads the resource usage of this node.
+        board: Actor with the methods of `StageBoard`; `None` for Prometheus only.
     """
 
-    def __init__(self, board: Any, usage: UsageReader) -> None:
-        self._board, self._usage = board, usage
-        self._pending = StageBoard()
+    def __init__(self, board: Any) -> None:
+        super().__init__()
+        self._board = board
         self._sent = 0.0
 
     def started(self, stage: str) -> None:
-        """See `pipeline.metrics.StageReport`."""
-        instrument(STARTED).inc(1, {"stage": stage})
-        self._pending.started(stage)
-        self._send_now_and_then()
+        """See `StageBoard`."""
+        instrument(metrics.STARTED).inc(1, {"stage": stage})
+        super().started(stage)
 
     def finished(self, stage: str, seconds: float, status: str) -> None:
-        """See `pipeline.metrics.StageReport`."""
-        instrument(FINISHED).inc(1, {"stage": stage, "status": status})
-        instrument(SECONDS).observe(seconds, {"stage": stage})
+        """See `StageBoard`."""
+        instrument(metrics.FINISHED).inc(1, {"stage": stage, "status": status})
+        instrument(metrics.SECONDS).observe(seconds, {"stage": stage})
         if seconds > 0:  # Ray refuses a counter's step of 0
-            instrument(BUSY).inc(seconds, {"stage": stage})
-        self._pending.finished(stage, seconds, status)
-        self._send_now_and_then()
+            instrument(metrics.BUSY).inc(seconds, {"stage": stage})
+        super().finished(stage, seconds, status)
+
+    def add(self, counts: Mapping[str, metrics.StageCount]) -> None:
+        """Add counts, and send them every second."""
+        super().add(counts)
+        if time.monotonic() - self._sent > _REPORT_EVERY_S:
+            self.flush()
 
     def flush(self) -> None:
         """Send the pending counts without waiting for the reply."""
         self._sent = time.monotonic()
-        if (counts := self._pending.take()) and self._board is not None:
+        if (counts := self.show({})) and self._board is not None:
             self._board.add.remote(counts)
-
-    def usage(self) -> None:
-        """Send the resource usage of this node if it is due, without waiting for the reply."""
-        if self._board is not None and (readings := self._usage.due()):
-            self._board.add_readings.remote(readings)
-
-    def _send_now_and_then(self) -> None:
-        if time.monotonic() - self._sent > _REPORT_EVERY_S:
-            self.flush()
 
 
 class DriverReport:
     """The driver's metrics for Prometheus: sizes of the job, and its results."""
 
-    def __init__(self, plan: Plan, board: JobBoard) -> None:
+    def __init__(self, plan: Plan, board: metrics.JobBoard) -> None:
         board.plan(plan)
         self._board = board
         self._num_caches = len(plan.caches)
@@ -117,22 +94,22 @@ class DriverReport:
     def sizes(self) -> None:
         """Set the gauges of the job's size; Ray drops a gauge that is not set again within 20 s."""
         for stage, expected in self._board.expected.items():
-            instrument(EXPECTED).set(expected, {"stage": stage})
-            instrument(SLOTS).set(self._board.slots.get(stage, 1), {"stage": stage})
+            instrument(metrics.EXPECTED).set(expected, {"stage": stage})
+            instrument(metrics.SLOTS).set(self._board.slots.get(stage, 1), {"stage": stage})
 
     def result(self, row: Result) -> None:
         """Count one finished clip."""
         if row.status == "ok":
             found = self._num_caches - row.num_misses
-            _count(TOKEN_SETS, "source", {"cache": found, "computed": row.num_computed})
+            _count(metrics.TOKEN_SETS, "source", {"cache": found, "computed": row.num_computed})
         for answer in row.answers:
-            instrument(ANSWERS).inc(1, {"status": answer.status})
+            instrument(metrics.ANSWERS).inc(1, {"status": answer.status})
             tokens = {"total": answer.tokens_total, "kept": answer.tokens_kept}
             tokens |= {"prompt": answer.prompt_tokens, "new": answer.new_tokens}
-            _count(TOKENS, "kind", tokens)
+            _count(metrics.TOKENS, "kind", tokens)
 
 
-def _count(metric: Metric, tag: str, values: Mapping[str, float | None]) -> None:
+def _count(metric: metrics.Metric, tag: str, values: Mapping[str, float | None]) -> None:
     """Add to a counter, which Ray refuses for 0."""
     for value, number in values.items():
         if number:
@@ -142,10 +119,9 @@ def _count(metric: Metric, tag: str, values: Mapping[str, float | None]) -> None
 def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
     """Number of clips that each stage can process at once on the connected cluster."""
     wanted = {name: getattr(pools, name) for name in stages}
-    actors = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
-    free = ray.cluster_resources().get("CPU", 1.0) - sum(
-        pool.most * pool.num_cpus for pool in actors.values()
-    )
+    free = ray.cluster_resources().get("CPU", 1.0)
+    for pool in wanted.values():
+        free -= pool.most * pool.num_cpus if isinstance(pool, ActorPool) else 0
     return {
         name: float(pool.most) if isinstance(pool, ActorPool) else max(1.0, free // pool.num_cpus)
         for name, pool in wanted.items()
@@ -153,14 +129,17 @@ def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
 
 
 @contextmanager
-def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None]:
+def mirrored(actor: Any, board: metrics.JobBoard, report: DriverReport) -> Iterator[None]:
     """While active, copy the counts of the actor to the driver's board every second.
 
     The gauges of the job's size are set again as well.
     """
 
     def copy() -> None:
-        _copy(actor, board)
+        try:
+            board.show(ray.get(actor.counts.remote(), timeout=5))
+        except RayError as error:  # the last counts stay
+            logger.debug("no reports: %s", error)
         report.sizes()
 
     copies = Ticker(copy, _COPY_EVERY_S, "tango-board")
@@ -168,19 +147,9 @@ def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None
     try:
         yield
         for _ in range(_LAST_LOOKS):
-            _copy(actor, board)
+            copy()
             if all(one.count.finished >= one.expected for one in board.states().values()):
                 break
             time.sleep(_LAST_LOOK_EVERY_S)
     finally:
         copies.stop()
-
-
-def _copy(actor: Any, board: JobBoard) -> None:
-    """Copy the counts once; if the cluster does not respond, the last ones stay."""
-    try:
-        counts, readings = ray.get([actor.counts.remote(), actor.readings.remote()], timeout=5)
-    except RayError:
-        return
-    board.show(counts)
-    board.readings = readings

@@ -16,14 +16,12 @@ import ray
 from pipeline.clips import Stage
 from pipeline.errors import DeviceError
 from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
-from pipeline.executors.ray_reports import WorkerReport, usage_reader
+from pipeline.executors.ray_reports import WorkerReport
 from pipeline.metrics import Metered, stream_of
 from pipeline.resources.devices import room_for
-from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
 from pipeline.resources.pools import ActorPool
-from pipeline.rows import clips_in, output_of, to_table
+from pipeline.rows import packed, unpacked
 from pipeline.runtime import stopping
-from pipeline.runtime.clock import Ticker
 
 LOST_GPU = 70
 """Exit code of a worker that can no longer use its GPU."""
@@ -36,14 +34,13 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
         stage: The stage.
         ledger: Handle of the actor that counts clips; `None` for no reports.
     """
-    function, output = stage.load(), output_of(stage)
+    function = stage.load()
 
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
-        report = WorkerReport(ledger, usage_reader())
+        report = WorkerReport(ledger)
         run = Metered(stream_of(partial(function, **arguments)), stage.name, report)
-        done = to_table(run(clips_in(block)), output)
+        done = packed(run(unpacked(block)))
         report.flush()
-        report.usage()
         return done
 
     on_block.__name__ = function.__name__  # shown in Ray's dashboard
@@ -70,11 +67,8 @@ class StageActor:
             run = stream_of(stage.load()(**arguments))
         attempts = cast("AttemptLedger", _RemoteLedger(ledger))
         bounded = BoundedAttempts(run, stage.failure, attempts, _where())
-        self._report = WorkerReport(ledger, usage_reader())
-        # In a thread, because one clip may take minutes.
-        Ticker(self._report.usage, USAGE_EVERY_S, "tango-usage").start()
+        self._report = WorkerReport(ledger)
         self._run = Metered(bounded, stage.name, self._report)
-        self._schema = output_of(stage)
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Run the stage on the clips of a block.
@@ -83,7 +77,7 @@ class StageActor:
         and the ledger limits how often. An exception would end the whole job instead.
         """
         try:
-            done = to_table(self._run(clips_in(block)), self._schema)
+            done = packed(self._run(unpacked(block)))
         except DeviceError:
             stopping.leave(LOST_GPU)  # a normal exit would wait for the GPU
         self._report.flush()

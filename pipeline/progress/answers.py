@@ -11,18 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.progress.parts import (
-    ANSWER_KEY,
-    PART,
-    AnswerName,
-    AnswerParts,
-    Digests,
-    clips_of,
-    digests_of,
-    is_in,
-    joined,
-    run_of_folder,
-)
+from pipeline.progress import parts
 from pipeline.progress.resume import AnsweredClips
 from pipeline.rows import ANSWER, AnswerRow, to_table
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
@@ -56,12 +45,12 @@ class AnswerWriter:
         self.storage = Storage.at(folder)
         self._clock = clock
         self._may_write = may_write
-        self._run = run_of_folder(self.storage)
-        numbers = (found for name in self.storage.names() if (found := PART.match(name)))
+        self._run = parts.run_of_folder(self.storage)
+        numbers = (found for name in self.storage.names() if (found := parts.PART.match(name)))
         self._next = 1 + max((int(found[1]) for found in numbers), default=-1)
         self._pending: list[AnswerRow] = []
-        self._kept: Digests | None = None
-        self._read: AnswerParts | None = None
+        self._kept: parts.Digests | None = None
+        self._read: parts.AnswerParts | None = None
         self._last_flush = self._clock.monotonic()
 
     def add(self, answers: Sequence[AnswerRow]) -> None:
@@ -98,7 +87,7 @@ class AnswerWriter:
                 questions in every cell and no answer failed.
             keep_damaged: Whether answers about damaged clips are valid (`decode.damaged`).
         """
-        self._read = AnswerParts(self.storage, set_aside=True)
+        self._read = parts.AnswerParts(self.storage, set_aside=True)
         self._run = self._read.overview.run
         clips = self._read.whole_clips()
         return AnsweredClips.of(clips, cells, keep_damaged=keep_damaged).without_failed()
@@ -118,16 +107,16 @@ class AnswerWriter:
         """
         if self._kept is None or self._read is None:
             return
-        kept, parts = self._kept, self._read
-        overview = parts.overview
-        for table in parts.whole_clips(only_split=True):
+        kept, reader = self._kept, self._read
+        overview = reader.overview
+        for table in reader.whole_clips(only_split=True):
             self._write_kept(table, kept)
         for name, clips in zip(overview.names, overview.clips, strict=True):
-            split = is_in(clips, overview.split)
-            stays = is_in(clips, kept) & ~split
+            split = parts.is_in(clips, overview.split)
+            stays = parts.is_in(clips, kept) & ~split
             if (len(clips) and stays.all()) or not self.storage.exists(name):
                 continue
-            if stays.any() and (table := parts.read(name)) is not None:
+            if stays.any() and (table := reader.read(name)) is not None:
                 self._write_kept(table, np.sort(clips[stays]))
             self._may_write()
             with suppress(FileNotFoundError):
@@ -146,15 +135,15 @@ class AnswerWriter:
         Returns:
             Benchmark, clip, cell and question of every answer that is not there.
         """
-        parts = AnswerParts(self.storage, set_aside=True)
-        answered = AnsweredClips.of(parts.whole_clips(), cells)
+        reader = parts.AnswerParts(self.storage, set_aside=True)
+        answered = AnsweredClips.of(reader.whole_clips(), cells)
         lacking = []
         rest = iter(expected)
         while some := list(islice(rest, _ITEMS_PER_LOOKUP)):
-            digests = digests_of([(benchmark, item.video_id) for benchmark, item in some])
+            digests = parts.digests_of([(benchmark, item.video_id) for benchmark, item in some])
             found = answered.has(digests, ([q.id for q in item.questions] for _, item in some))
             lacking += [one for one, is_there in zip(some, found, strict=True) if not is_there]
-        there = _names_of(parts, {(benchmark, item.video_id) for benchmark, item in lacking})
+        there = _names_of(reader, {(benchmark, item.video_id) for benchmark, item in lacking})
         return [
             (benchmark, item, cell, question)
             for benchmark, item in lacking
@@ -163,23 +152,23 @@ class AnswerWriter:
             if (benchmark, item.video_id, cell, question.id) not in there
         ]
 
-    def _write_kept(self, table: pa.Table, kept: Digests) -> None:
+    def _write_kept(self, table: pa.Table, kept: parts.Digests) -> None:
         """Write the answers of clips with the given sorted digests as a new part."""
-        codes, names = clips_of(table)
-        stays = is_in(digests_of(names), kept)[codes]
+        codes, names = parts.clips_of(table)
+        stays = parts.is_in(parts.digests_of(names), kept)[codes]
         if stays.any():
-            table = joined([ANSWER.empty_table(), table.filter(pa.array(stays))])
+            table = parts.joined([ANSWER.empty_table(), table.filter(pa.array(stays))])
             self._write(table.select(ANSWER.names).cast(ANSWER))
 
 
-def _names_of(parts: AnswerParts, clips: set[tuple[str, str]]) -> set[AnswerName]:
+def _names_of(reader: parts.AnswerParts, clips: set[tuple[str, str]]) -> set[parts.AnswerName]:
     """Names of the existing answers about some clips."""
-    found: set[AnswerName] = set()
-    for table in parts.whole_clips() if clips else ():
-        codes, names = clips_of(table)
+    found: set[parts.AnswerName] = set()
+    for table in reader.whole_clips() if clips else ():
+        codes, names = parts.clips_of(table)
         asked = pa.array([name in clips for name in names], pa.bool_()).take(pa.array(codes))
         some = table.filter(asked)
-        found.update(zip(*(some[key].to_pylist() for key in ANSWER_KEY), strict=True))
+        found.update(zip(*(some[key].to_pylist() for key in parts.ANSWER_KEY), strict=True))
     return found
 
 
@@ -189,4 +178,4 @@ def read_answers(folder: Path | Storage) -> pa.Table:
     Raises:
         DamagedFileError: If a part is damaged, or belongs to another run.
     """
-    return joined([ANSWER.empty_table(), *AnswerParts(folder).whole_clips()])
+    return parts.joined([ANSWER.empty_table(), *parts.AnswerParts(folder).whole_clips()])

@@ -12,6 +12,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,26 +32,20 @@ Digests = npt.NDArray[np.bytes_]
 Codes = npt.NDArray[np.int64]
 
 
-def clip_digest(benchmark: str, video_id: str) -> bytes:
-    """16-byte digest of a clip's name, which takes little memory and does not collide."""
-    name = f"{benchmark}\0{video_id}".encode(errors="surrogatepass")
-    return hashlib.blake2b(name, digest_size=16).digest()
-
-
 def question_digest(question_id: str) -> int:
     """64-bit digest of a question of a clip."""
     name = question_id.encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
 
 
-def clips_of(table: pa.Table) -> tuple[Codes, list[ClipName]]:
-    """The clips of a table.
+def clips_of(table: pa.Table, column: str = "video_id") -> tuple[Codes, list[ClipName]]:
+    """The clips of a table, or what another column names within a benchmark.
 
     Returns:
         (n,) number of every row's clip, and the clips' names by number.
     """
     benchmark_codes, benchmarks = encoded(table["benchmark"])
-    video_codes, videos = encoded(table["video_id"])
+    video_codes, videos = encoded(table[column])
     both = benchmark_codes * max(1, len(videos)) + video_codes
     found, codes = np.unique(both, return_inverse=True)
     names = [(benchmarks[one // len(videos)], videos[one % len(videos)]) for one in found.tolist()]
@@ -58,8 +53,9 @@ def clips_of(table: pa.Table) -> tuple[Codes, list[ClipName]]:
 
 
 def digests_of(names: list[ClipName]) -> Digests:
-    """(k,) digests of clips."""
-    return np.array([clip_digest(*name) for name in names], dtype="S16")
+    """(k,) 16-byte digests of clips' names, which take little memory and do not collide."""
+    found = ("\0".join(name).encode(errors="surrogatepass") for name in names)
+    return np.array([hashlib.blake2b(one, digest_size=16).digest() for one in found], "S16")
 
 
 def is_in(digests: Digests, among: Digests) -> npt.NDArray[np.bool_]:
@@ -128,12 +124,15 @@ class AnswerParts:
         found: dict[str, Digests] = {}
         for name in sorted(self.storage.names(".parquet"), key=_order):
             try:
-                run, clips = self._glance(name)
+                with self.storage.opened(name) as file, pq.ParquetFile(file) as part:
+                    table = part.read(["benchmark", "video_id"], use_threads=False)
+                    run, clips = sealed_run(part.schema_arrow), digests_of(clips_of(table)[1])
             except DAMAGE:
                 # An unreadable part must not be treated as empty.
                 sealed = self._checked(name)
-                run = sealed.run if sealed else None
-                clips = digests_of(clips_of(sealed.table)[1] if sealed else [])
+                if sealed is None:
+                    continue
+                run, clips = sealed.run, digests_of(clips_of(sealed.table)[1])
             runs += [] if run is None else [run]
             found[name] = clips
         run = run_of_folder(self.storage)
@@ -151,32 +150,22 @@ class AnswerParts:
             DamagedFileError: If it is damaged, gone or of another run, and is not set aside.
         """
         run = self.overview.run
-        if not self.storage.exists(name) and self.storage.exists(f"{name}.damaged"):
-            return None  # set aside when the overview was made
         sealed = self._checked(name)
         if sealed is not None and sealed.run not in (None, run):
-            where = self.storage.path(name)
-            self._report_damage(name, DamagedFileError(f"{where} belongs to the run {sealed.run}"))
+            self._report(name, f"{self.storage.path(name)} belongs to the run {sealed.run}")
             return None
         return None if sealed is None else sealed.table.replace_schema_metadata(None)
-
-    def _glance(self, name: str) -> tuple[str | None, Digests]:
-        """Run and clips of a part, unchecked."""
-        with self.storage.opened(name) as file, pq.ParquetFile(file) as part:
-            table = part.read(["benchmark", "video_id"], use_threads=False)
-            return sealed_run(part.schema_arrow), digests_of(clips_of(table)[1])
 
     def _checked(self, name: str) -> SealedTable | None:
         """One part of whatever run; `None` if it is damaged or gone, and was set aside."""
         found = PART.fullmatch(name)
         try:
             return read_sealed(self.storage, name, must=bool(found and found[2]))
-        except FileNotFoundError as error:
-            self._report_loss(name, error)
-            return None
+        except FileNotFoundError:
+            self._report(name, self._gone(name))
         except DamagedFileError as error:
-            self._report_damage(name, error)
-            return None
+            self._report(name, str(error))
+        return None
 
     def names(self) -> Iterator[pa.Table]:
         """Benchmark, clip, cell and question of all answers, unchecked and maybe twice."""
@@ -184,8 +173,8 @@ class AnswerParts:
             try:
                 with self.storage.opened(name) as file, pq.ParquetFile(file) as part:
                     table = part.read(list(ANSWER_KEY), use_threads=False)
-            except FileNotFoundError as error:
-                self._report_loss(name, error)
+            except FileNotFoundError:
+                self._report(name, self._gone(name))
                 continue
             yield table.replace_schema_metadata(None)
 
@@ -222,26 +211,20 @@ class AnswerParts:
         if any(map(len, ready)):
             yield joined(ready)
 
-    def _report_loss(self, name: str, error: FileNotFoundError) -> None:
-        """Log or raise that a part was removed after it was listed."""
-        where = self.storage.path(name)
-        if not self._set_aside:
-            raise DamagedFileError(
-                f"{where} is gone since the run was looked at: if its driver is at work, read it "
-                f"again; if not, --resume {run_of_folder(self.storage)} asks the questions of this "
-                "part again"
-            ) from error
-        logger.warning("%s is gone since the run was looked at; its answers are missing", where)
+    def _gone(self, name: str) -> str:
+        return f"{self.storage.path(name)} is gone since the run was looked at"
 
-    def _report_damage(self, name: str, error: DamagedFileError) -> None:
-        """Rename a damaged part and log it, or raise the error."""
+    def _report(self, name: str, problem: str) -> None:
+        """Raise that a part is damaged or gone, or log it and rename the part if it is there."""
         if not self._set_aside:
             raise DamagedFileError(
-                f"{error}; --resume {run_of_folder(self.storage)} sets it aside and asks its "
+                f"{problem}; --resume {run_of_folder(self.storage)} sets it aside and asks its "
                 "questions again"
-            ) from error
-        self.storage.move(name, f"{name}.damaged")
-        logger.warning("%s; renamed to %s.damaged, its questions are asked again", error, name)
+            )
+        with suppress(FileNotFoundError):
+            self.storage.move(name, f"{name}.damaged")
+            problem += f"; renamed to {name}.damaged"
+        logger.warning("%s; its questions are asked again", problem)
 
 
 def joined(tables: list[pa.Table]) -> pa.Table:

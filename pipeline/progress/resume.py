@@ -15,7 +15,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 
@@ -25,15 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.clips import Clip
-from pipeline.progress.parts import (
-    Digests,
-    clips_of,
-    digests_of,
-    encoded,
-    is_in,
-    question_digest,
-    run_of_folder,
-)
+from pipeline.progress import parts
 from pipeline.redaction import all_redacted
 from pipeline.rows import CLIP, are_failed
 from pipeline.storage import Storage
@@ -41,22 +33,12 @@ from pipeline.storage.seal import read_sealed, write_sealed
 
 FOLDER = "clips"
 
+_OF_CLIP = ("benchmark", "video_id", "path", "clip_start", "clip_end")
+_NOTED = ("clip_key", "questions", "subtitles_digest")
 ASKED = pa.schema(
-    [
-        CLIP.field(name)
-        for name in (
-            "benchmark",
-            "video_id",
-            "path",
-            "clip_start",
-            "clip_end",
-            "clip_key",
-            "source_fingerprint",
-            "questions",
-        )
-    ]
+    [CLIP.field(name) for name in (*_OF_CLIP, "clip_key", "source_fingerprint", "questions")]
 ).append(pa.field("subtitles_digest", pa.string()))
-"""`subtitles_digest` is empty for prompts without subtitles, and null if not recorded."""
+"""Columns of `clips/`; `subtitles_digest` is empty for prompts without subtitles."""
 
 _PART = re.compile(r"part-(\d+)-[0-9a-f]{12}\.parquet")
 # Strings of one Arrow array take 2 GiB at most, and a clip's questions some kilobytes.
@@ -82,7 +64,7 @@ def write_asked(clips: pa.Table, run: Storage) -> None:
         part = part.set_column(CLIP.get_field_index("path"), ASKED.field("path"), paths)
         part = part.append_column("subtitles_digest", shown).select(ASKED.names)
         name = f"part-{number:05d}-{uuid.uuid4().hex[:12]}.parquet"
-        write_sealed(part, folder, name, run_of_folder(folder))
+        write_sealed(part, folder, name, parts.run_of_folder(folder))
 
 
 def subtitles_digest(packed: str | None) -> str:
@@ -95,7 +77,7 @@ def subtitles_digest(packed: str | None) -> str:
 def read_asked(run: Path | Storage) -> Iterator[pa.Table]:
     """Yield the recorded clips and questions of a run, newest part first, as tables of `ASKED`.
 
-    Runs of earlier versions have no records, or lack columns, which are null then.
+    Runs of release 0.1 have none.
 
     Raises:
         DamagedFileError: If a part is damaged.
@@ -103,19 +85,7 @@ def read_asked(run: Path | Storage) -> Iterator[pa.Table]:
     folder = Storage.at(run).child(FOLDER)
     found = {name: int(match[1]) for name in folder.names() if (match := _PART.fullmatch(name))}
     for name in sorted(found, key=lambda name: found[name], reverse=True):
-        table = read_sealed(folder, name, must=True).table
-        for column in ASKED:
-            if column.name not in table.column_names:
-                table = table.append_column(column, pa.nulls(table.num_rows, column.type))
-        yield table
-
-
-def _no_digests() -> Digests:
-    return np.empty(0, "S16")
-
-
-def _no_sums() -> npt.NDArray[np.uint64]:
-    return np.empty((0, 2), np.uint64)
+        yield read_sealed(folder, name, must=True).table
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +98,17 @@ class AnsweredClips:
         failed: (n,) whether any answer about the clip failed.
     """
 
-    digests: Digests = field(default_factory=_no_digests)
-    questions: npt.NDArray[np.uint64] = field(default_factory=_no_sums)
-    failed: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
+    digests: parts.Digests
+    questions: npt.NDArray[np.uint64]
+    failed: npt.NDArray[np.bool_]
 
     @classmethod
     def of(
-        cls, tables: Iterable[pa.Table], cells: Sequence[str], *, keep_damaged: bool = True
+        cls,
+        tables: Iterable[pa.Table] = (),
+        cells: Sequence[str] = (),
+        *,
+        keep_damaged: bool = True,
     ) -> AnsweredClips:
         """Find the answered clips in tables of answers.
 
@@ -143,15 +117,16 @@ class AnsweredClips:
             cells: Names of the job's cells.
             keep_damaged: Whether answers about damaged clips count as successful.
         """
-        every = [cls()]
+        digests, questions = [np.empty(0, "S16")], [np.empty((0, 2), np.uint64)]
+        failed = [np.empty(0, dtype=bool)]
         for table in tables:
-            clips, names = clips_of(table)
-            codes, ids = encoded(table["question_id"])
-            known = np.array([*map(question_digest, ids), 0], np.uint64)
+            clips, names = parts.clips_of(table)
+            codes, ids = parts.encoded(table["question_id"])
+            known = np.array([*map(parts.question_digest, ids), 0], np.uint64)
             per_cell = pa.table(
                 {
                     "clip": clips,
-                    "cell": encoded(table["cell"])[0],
+                    "cell": parts.encoded(table["cell"])[0],
                     "question": known[codes],
                     "failed": are_failed(table, keep_damaged=keep_damaged),
                     "wanted": pc.is_in(table["cell"], pa.array(cells, pa.string())),
@@ -170,35 +145,29 @@ class AnsweredClips:
             for name in sums:
                 whole &= column[f"{name}_min"] == column[f"{name}_max"]
             asked = [column[f"{name}_min"][whole].astype(np.uint64) for name in sums]
-            every.append(
-                cls(
-                    digests_of([names[clip] for clip in column["clip"][whole]]),
-                    np.stack(asked, axis=1),
-                    column["failed_any_any"][whole],
-                )
-            )
-        digests = np.concatenate([one.digests for one in every])
-        order = np.argsort(digests)
-        return cls(
-            digests[order],
-            np.concatenate([one.questions for one in every])[order],
-            np.concatenate([one.failed for one in every])[order],
-        )
+            digests.append(parts.digests_of([names[clip] for clip in column["clip"][whole]]))
+            questions.append(np.stack(asked, axis=1))
+            failed.append(column["failed_any_any"][whole])
+        every = np.concatenate(digests)
+        order = np.argsort(every)
+        return cls(every[order], np.concatenate(questions)[order], np.concatenate(failed)[order])
 
     def __len__(self) -> int:
         """Number of clips."""
         return len(self.digests)
 
-    def has(self, clips: Digests, questions: Iterable[Iterable[str]]) -> npt.NDArray[np.bool_]:
+    def has(
+        self, clips: parts.Digests, questions: Iterable[Iterable[str]]
+    ) -> npt.NDArray[np.bool_]:
         """Which clips are here with exactly these questions.
 
         Args:
             clips: (k,) digests of clips.
             questions: Of every clip the ids of the questions that are to be asked.
         """
-        digests = (list(map(question_digest, ids)) for ids in questions)
+        digests = (list(map(parts.question_digest, ids)) for ids in questions)
         asked = np.array([(sum(one) % 2**64, len(one)) for one in digests], np.uint64)
-        found = is_in(clips, self.digests)
+        found = parts.is_in(clips, self.digests)
         at = np.searchsorted(self.digests, clips[found])
         found[found] = (self.questions[at] == asked.reshape(-1, 2)[found]).all(axis=1)
         return found
@@ -221,13 +190,13 @@ class Continued:
     """
 
     def __init__(self, done: AnsweredClips | None = None, asked: Iterable[pa.Table] = ()) -> None:
-        self._done = done or AnsweredClips()
-        self._standing = [_no_digests()]
-        clips, contents = [_no_digests()], [np.empty(0, np.uint64)]
+        self._done = done or AnsweredClips.of((), ())
+        self._standing = [np.empty(0, "S16")]
+        clips, contents = [np.empty(0, "S16")], [np.empty(0, np.uint64)]
         for table in asked:
             columns = [table[name].to_pylist() for name in ("benchmark", "video_id", *_NOTED)]
             # From its last row: of a clip that is there twice the later row counts.
-            clips.append(digests_of([*zip(*columns[:2], strict=True)])[::-1])
+            clips.append(parts.digests_of([*zip(*columns[:2], strict=True)])[::-1])
             contents.append(_contents(zip(*columns[2:], strict=True))[::-1])
         self._clips, first = np.unique(np.concatenate(clips), return_index=True)
         self._contents = np.concatenate(contents)[first]
@@ -245,39 +214,33 @@ class Continued:
             clips: Clips as the benchmark lists them now.
             questions: Of every clip the ids of its current questions.
         """
-        digests = digests_of([clip.name for clip in clips])
+        digests = parts.digests_of([clip.name for clip in clips])
         kept = self._done.has(digests, questions)
-        kept[kept] = self.agree(
-            [clip for clip, is_done in zip(clips, kept, strict=True) if is_done]
-        )
+        kept[kept] = self.agree([*compress(clips, kept)])
         self._standing.append(digests[kept])
         return kept
 
     def agree(self, clips: Sequence[Clip]) -> npt.NDArray[np.bool_]:
         """Which clips are unchanged or not known; of a failed one the file is not compared."""
-        digests = digests_of([clip.name for clip in clips])
-        differ = np.array([clip.status == "ok" for clip in clips], dtype=bool)
-        differ &= is_in(digests, self._clips)
-        for with_subtitles in (True, False):  # an earlier release did not record them
-            before = self._contents[np.searchsorted(self._clips, digests[differ])]
-            now = _contents(
-                (c.clip_key, c.questions, subtitles_digest(c.subtitles) if with_subtitles else None)
-                for c in compress(clips, differ)
-            )
-            differ[differ] = before != now
-        return ~differ
+        digests = parts.digests_of([clip.name for clip in clips])
+        known = np.array([clip.status == "ok" for clip in clips], dtype=bool)
+        known &= parts.is_in(digests, self._clips)
+        before = self._contents[np.searchsorted(self._clips, digests[known])]
+        now = _contents(
+            (one.clip_key, one.questions, subtitles_digest(one.subtitles))
+            for one in compress(clips, known)
+        )
+        agree = np.ones(len(clips), dtype=bool)
+        agree[known] = before == now
+        return agree
 
     @property
     def standing(self) -> AnsweredClips:
         """The clips whose answers are still valid."""
         standing = np.sort(np.concatenate(self._standing))
-        return self._done.only(is_in(self._done.digests, standing))
+        return self._done.only(parts.is_in(self._done.digests, standing))
 
 
-_NOTED = ("clip_key", "questions", "subtitles_digest")
-
-
-def _contents(records: Iterable[tuple[str | None, ...]]) -> npt.NDArray[np.uint64]:
-    """64-bit digests of clips' files and bounds, questions, and subtitles unless unknown."""
-    texts = ("\0".join(part for part in record if part is not None) for record in records)
-    return np.array([question_digest(text) for text in texts], np.uint64)
+def _contents(records: Iterable[tuple[str, ...]]) -> npt.NDArray[np.uint64]:
+    """64-bit digests of clips' files and bounds, questions, and subtitles."""
+    return np.array([parts.question_digest("\0".join(record)) for record in records], np.uint64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -14,8 +15,7 @@ def num_cpus(cgroups: Path = CGROUPS) -> int:
     The quota of cgroups (version 1 or 2), rounded down, as Ray counts, and the CPUs that `taskset`
     or a batch system binds this process to, which Ray ignores.
     """
-    limits = [_quota(cgroups), _cpuset(cgroups / "cpuset/cpuset.cpus"), _affinity()]
-    return max(1, int(min(limit for limit in limits if limit)))
+    return max(1, int(min(_quota(cgroups) or math.inf, _affinity())))
 
 
 def _affinity() -> int:
@@ -35,12 +35,6 @@ def _quota(cgroups: Path) -> float | None:
             return None
         quota, period = float(words[0]), float(words[1])
     return quota / period if quota > 0 and period > 0 else None
-
-
-def _cpuset(file: Path) -> int | None:
-    """Number of CPUs in a list such as `0-3,8`."""
-    ranges = [part.split("-") for part in _read(file).strip().split(",") if part]
-    return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges) or None
 
 
 def number(file: Path) -> float | None:

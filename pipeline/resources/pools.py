@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tango_core.errors import InputError
 
@@ -33,6 +33,9 @@ class TaskPool:
 
     num_cpus: float = 1
     resources: dict[str, float] = field(default_factory=dict)
+    least: ClassVar[int] = 1
+    num_gpus: ClassVar[float] = 0
+    placement_order: ClassVar[tuple[float, ...]] = (1,)
 
     def __post_init__(self) -> None:
         """Refuse tasks without CPUs, whose number would not be limited."""
@@ -87,6 +90,11 @@ class ActorPool:
         return self.num_actors[1] if isinstance(self.num_actors, tuple) else self.num_actors
 
     @property
+    def placement_order(self) -> tuple[float, ...]:
+        """Actors are placed before tasks, and those that fit on few nodes first."""
+        return (0, -len(self.resources), -self.num_gpus, -self.num_cpus)
+
+    @property
     def num_threads(self) -> int:
         """CPU threads for torch in one actor."""
         return max(1, int(self.num_cpus))
@@ -112,29 +120,16 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
     free = [{kind: float(node.get(kind, 0)) for kind in ("CPU", "GPU", *own)} for node in nodes]
     cluster = ", ".join(_in_words(node) for node in free[:4])
     cluster += f" and {len(free) - 4} more nodes" if len(free) > 4 else ""
-    actor_pools = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
-    task_pools = {name: pool for name, pool in wanted.items() if isinstance(pool, TaskPool)}
-    actors = [(name, pool) for name, pool in actor_pools.items() for _ in range(pool.least)]
-    # Actors that fit on few nodes are placed first.
-    for name, pool in sorted(
-        actors, key=lambda a: (-len(a[1].resources), -a[1].num_gpus, -a[1].num_cpus)
-    ):
+    workers = [(name, pool) for name, pool in wanted.items() for _ in range(pool.least)]
+    for name, pool in sorted(workers, key=lambda worker: worker[1].placement_order):
         needs = {"CPU": pool.num_cpus, "GPU": pool.num_gpus, **pool.resources}
         if not _reserve(needs, free):
+            end = f"; or start a node with --resources for pools.{name}.resources"
             raise PoolError(
-                f"the cluster ({cluster}) has no room for {pool.least} {name} actor(s) of "
-                f"{_in_words(needs)} beside the other pools; lower "
-                f"pools.{name}.num_actors, pools.{name}.num_gpus or pools.{name}.num_cpus"
-                f"{_or_resources(name, pool)}"
-            )
-    for name, tasks in task_pools.items():
-        needs = {"CPU": tasks.num_cpus, **tasks.resources}
-        if not _reserve(needs, free):
-            raise PoolError(
-                f"the actors leave no node of the cluster ({cluster}) with the "
-                f"{_in_words(needs)} of one {name} task; lower "
-                f"{', '.join(f'pools.{stage}.num_cpus' for stage in actor_pools)}, their "
-                f"num_actors, or pools.{name}.num_cpus{_or_resources(name, tasks)}"
+                f"the cluster ({cluster}) has no room for {pool.least} {name} worker(s) of "
+                f"{_in_words(needs)} beside the other pools; lower pools.{name}.num_gpus or "
+                f"pools.{name}.num_cpus, or num_actors and num_cpus of a pool"
+                f"{end if pool.resources else ''}"
             )
 
 
@@ -155,13 +150,6 @@ def _in_words(amounts: Mapping[str, float]) -> str:
     named = {"CPU": "CPUs", "GPU": "GPUs"}
     *first, last = [f"{amount:g} {named.get(kind, kind)}" for kind, amount in amounts.items()]
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def _or_resources(name: str, pool: TaskPool | ActorPool) -> str:
-    """End of a message about a pool with custom resources."""
-    return (
-        f"; or start a node with --resources for pools.{name}.resources" if pool.resources else ""
-    )
 
 
 def _reserve(needs: Mapping[str, float], free: Sequence[dict[str, float]]) -> bool:

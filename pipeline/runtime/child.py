@@ -59,14 +59,11 @@ class Child:
             memory_gib: Limit of the child's address space in GiB (RLIMIT_AS, on Linux); `None` for
                 no limit. Python with the decoders needs about 0.5 GiB.
         """
-        if memory_gib is not None and not memory_gib > 0:
-            raise ValueError(f"memory_gib must be positive or null, got {memory_gib}")
         self._memory_gib = memory_gib
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._owner = 0
-        atexit.register(self._kill_own)
+        atexit.register(self._kill)
 
     @property
     def pid(self) -> int | None:
@@ -99,7 +96,10 @@ class Child:
         """
         request = pickle.dumps((function, args, timeout_s), protocol=5)
         with self._lock:
-            self._ensure_running()
+            if self._process is not None and self._process.poll() is not None:
+                self._kill()
+            if self._process is None:
+                self._start()
             try:
                 assert self._connection is not None
                 self._connection.send_bytes(request)
@@ -130,15 +130,6 @@ class Child:
         with self._lock:
             self._kill()
 
-    def _ensure_running(self) -> None:
-        """Start a child unless this process, not the one it was forked from, has a running one."""
-        if self._owner != os.getpid():
-            self._process, self._connection = None, None
-        if self._process is not None and self._process.poll() is not None:
-            self._kill()
-        if self._process is None:
-            self._start()
-
     def _start(self) -> None:
         """Start an interpreter with this one's module path, and wait until it is ready.
 
@@ -163,7 +154,7 @@ class Child:
             except OSError as error:
                 ours.close()
                 raise ChildStartError(f"cannot start {' '.join(program)}: {error}") from error
-            self._process, self._connection, self._owner = process, ours, os.getpid()
+            self._process, self._connection = process, ours
             try:
                 self._reply(STARTUP_LIMIT_S)
                 return
@@ -209,11 +200,6 @@ class Child:
         except ValueError:
             name = f"signal {-code}"
         return CrashError(f"{about}: the {what} crashed with {name}")
-
-    def _kill_own(self) -> None:
-        """At exit: end the child unless it belongs to the process we were forked from."""
-        if self._owner == os.getpid():
-            self._kill()
 
     def _kill(self) -> None:
         """Kill the child and reap it."""

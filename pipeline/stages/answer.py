@@ -25,15 +25,7 @@ from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Clip, questions_of,
 from pipeline.plan import PlannedMethod
 from pipeline.question_groups import QuestionGroup, QuestionReader, groups_of
 from pipeline.rows import AnswerRow, Result, result_of
-from pipeline.stages.answer_rows import (
-    answer_row,
-    facts_of,
-    failure,
-    frames_digest,
-    kept_digest,
-    of_damaged,
-    prompt_digest,
-)
+from pipeline.stages import answer_rows
 from pipeline.stages.compress import raise_if_other_code, root_of
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
 from pipeline.stages.threads import done_ahead
@@ -45,8 +37,7 @@ from tango_core.models.base import AnswerSession, ClipPrompts, ModelSpec
 from tango_core.models.placement import resolve_device
 from tango_core.types import Answer, Prompt, Question
 
-# Number of token sets to read before the language model has room for them. After a clip that had to
-# be encoded it is 1, so that finished answers do not wait until further clips are encoded.
+# Number of token sets to read before the language model has room for them.
 _READ_AHEAD = 4
 
 
@@ -56,11 +47,8 @@ class ClipState:
 
     Attributes:
         clip: The input row.
-        questions: The clip's questions.
         protocol: Builds the prompts and reads the replies.
-        times: Cache name -> milliseconds that its method took to compress the clip.
         requests: Every method with each group of questions that share its token set.
-        answers: Answer rows of every request; `None` while its answers are missing.
         entries: Cache name and key -> tokens, for the token sets read so far.
         features: The clip's features on the device, until the last method's tokens are computed.
         fault: Storage error; remaining methods fail at once instead of waiting for it again.
@@ -68,15 +56,17 @@ class ClipState:
     """
 
     clip: Clip
-    questions: tuple[Question, ...]
     protocol: Protocol
-    times: Mapping[str, float | None]
-    requests: list[tuple[PlannedMethod, QuestionGroup]]
-    answers: list[list[AnswerRow] | None]
+    requests: list[MethodRequest] = field(default_factory=list)
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     features: ReadFeatures | None = None
     fault: Exception | None = None
     done: Result | None = None
+
+    @property
+    def answers(self) -> list[AnswerRow]:
+        """Answer rows of all requests that are answered."""
+        return [row for request in self.requests for row in request.answers or ()]
 
 
 @dataclass(eq=False)
@@ -85,23 +75,31 @@ class MethodRequest:
 
     Attributes:
         work: State of the clip.
-        index: Index in `ClipState.requests`.
-        facts: Columns that have the same value in all answer rows.
+        planned: The method.
+        group: The token set.
+        questions: The questions.
+        known: Columns that have the same value in all answer rows, also of failed answers.
+        facts: `known`, and the columns of what was read and computed for the request.
         prompts: The protocol's prompts, one per question.
         failure: Status of the answers if the request fails.
+        answers: Answer rows; `None` while the answers are missing.
     """
 
     work: ClipState
-    index: int
+    planned: PlannedMethod
+    group: QuestionGroup
+    questions: list[Question]
+    known: AnswerRow
     facts: AnswerRow
     prompts: list[Prompt] = field(default_factory=list)
     failure: str = ANSWER_QUESTIONS.failure
+    answers: list[AnswerRow] | None = None
 
-    @property
-    def questions(self) -> list[Question]:
-        """The questions."""
-        _, group = self.work.requests[self.index]
-        return [self.work.questions[index] for index in group.questions]
+    def failed_rows(self, status: str, reason: str) -> list[AnswerRow]:
+        """Rows of failed answers, one per question."""
+        answer, protocol = answer_rows.failure(status), self.work.protocol
+        row_of = answer_rows.answer_row
+        return [row_of(self.known, one, answer, protocol, reason) for one in self.questions]
 
 
 class LostEntryError(CacheError):
@@ -186,7 +184,7 @@ class AnswerQuestions:
 
         prepared = partial(self._request, session)
         requests = self._requests(clips, states)
-        with closing(done_ahead(requests, prepared, self.read_ahead, _room)) as prepared_requests:
+        with closing(done_ahead(requests, prepared, self.read_ahead)) as prepared_requests:
             for request, done in prepared_requests:
                 try:
                     if (prompts := done.result()) is not None:
@@ -207,31 +205,24 @@ class AnswerQuestions:
     def _requests(self, clips: Iterable[Clip], states: deque[ClipState]) -> Iterator[MethodRequest]:
         """Yield every clip with every method; append the state of each clip to `states`."""
         for clip in clips:
-            units = [
-                (planned, group)
-                for planned in self.methods
-                for group in groups_of(clip, planned.method.compressor)
-            ]
-            work = ClipState(
-                clip,
-                questions_of(clip),
-                self.protocols[clip.benchmark],
-                json.loads(clip.compress_ms or "{}"),
-                units,
-                [None] * len(units),
-            )
+            work = ClipState(clip, self.protocols[clip.benchmark])
             states.append(work)
-            if not units:
-                self._close(work)
+            questions = questions_of(clip)
+            times = json.loads(clip.compress_ms or "{}")
             errors = json.loads(clip.compress_errors or "{}")
-            for index, (planned, _) in enumerate(units):
+            for planned in self.methods:
+                known = answer_rows.facts_of(clip, planned, times.get(planned.cache))
+                for group in groups_of(clip, planned.method.compressor):
+                    own = [questions[index] for index in group.questions]
+                    work.requests.append(MethodRequest(work, planned, group, own, known, known))
+            self._close_if_done(work)
+            for request in work.requests:
+                error = errors.get(request.planned.cache)
                 if clip.status != "ok":
-                    self._fail(work, index, clip.status, str(clip.error))
-                elif planned.cache in errors:
-                    self._fail(work, index, COMPRESS_VIDEO.failure, errors[planned.cache])
-                yield MethodRequest(
-                    work, index, facts_of(clip, planned, work.times.get(planned.cache))
-                )
+                    self._put(request, request.failed_rows(clip.status, str(clip.error)))
+                elif error is not None:
+                    self._put(request, request.failed_rows(COMPRESS_VIDEO.failure, error))
+                yield request
 
     def _request(
         self, session: AnswerSession[ClipPrompts], request: MethodRequest
@@ -241,27 +232,27 @@ class AnswerQuestions:
         Called for one request at a time, possibly in the read-ahead thread.
         """
         self._tidy()
-        work = request.work
-        planned, group = work.requests[request.index]
-        if work.answers[request.index] is not None:
+        work, method = request.work, request.planned.method
+        if request.answers is not None:
             return None
         if work.fault is not None:
             raise work.fault
-        name = planned.cache, group.key
+        name = request.planned.cache, request.group.key
         if name not in work.entries:
             started = time.perf_counter()
             try:
-                self._read(request, planned)
+                self._read(request)
             except Exception as error:
                 work.fault = error if store_fault(error, root_of(self.caches)) else None
                 raise
-            if planned is self.methods[-1]:
+            if request.planned is self.methods[-1]:
                 work.features = None
             ms = (time.perf_counter() - started) * 1000
             request.facts = replace(request.facts, cache_read_ms=ms)
         entry = work.entries[name]
-        if group.text is not None:
+        if request.group.text is not None:
             del work.entries[name]  # there is one per question
+        if request.group.text is not None or request.known.cache != "hit":
             request.facts = replace(request.facts, compress_ms=entry.compress_ms)
         video, bounds = entry.video, work.clip.bounds
         request.prompts += self._prompts(request, entry)
@@ -269,59 +260,57 @@ class AnswerQuestions:
             request.facts,
             tokens_total=video.num_total,
             tokens_kept=video.num_kept,
-            frames_digest=frames_digest(work.clip, entry),
-            kept_digest=kept_digest(entry),
+            frames_digest=answer_rows.frames_digest(work.clip, entry),
+            kept_digest=answer_rows.kept_digest(entry),
         )
         clip_prompts = ClipPrompts(
             video if bounds is None else video.counted_from(bounds[0]),
             request.prompts,
-            pruner=planned.method.pruner,
-            positions=planned.method.compressor.positions,
+            pruner=method.pruner,
+            positions=method.compressor.positions,
             max_new_tokens=work.protocol.max_new_tokens,
             share_prefix=self.share_prefix,
         )
         return session.prepared(clip_prompts)
 
-    def _read(self, request: MethodRequest, planned: PlannedMethod) -> None:
+    def _read(self, request: MethodRequest) -> None:
         """Add the request's token set from its cache, or all of its method from stored features.
 
         Raises:
             LostEntryError: If an entry that the plan relies on is gone or damaged; damaged entries
                 of the clip are removed.
         """
-        work, compressor = request.work, planned.method.compressor
-        key, stored = work.clip.clip_key, work.clip.stored or ()
+        work, compressor = request.work, request.planned.method.compressor
+        key, cache = work.clip.clip_key, request.planned.cache
+        stored = work.clip.stored or ()
         try:
             if self.features is None or not serves(compressor, held_by(stored)):
-                _, group = work.requests[request.index]
-                entry = self.caches[planned.cache].read(group.key)
-                work.entries[planned.cache, group.key] = entry
+                work.entries[cache, request.group.key] = self.caches[cache].read(request.group.key)
                 return
             if work.features is None:
                 needs = self._needs & held_by(stored)
                 found = self.features.cache.read(key, stored, needs, remove_damaged=True)
                 work.features = with_second_try(partial(on_device, found, self.device))
             request.failure = COMPRESS_VIDEO.failure
-            groups = [group for method, group in work.requests if method is planned]
+            groups = [one.group for one in work.requests if one.planned is request.planned]
             self._question_reader.load(groups)
             started = time.perf_counter()
             asked = self._question_reader.asked(compressor, work.features.features, groups)
             make = partial(derived_for, compressor, work.features, asked, started)
             entries = with_second_try(make)
             request.failure = ANSWER_QUESTIONS.failure
-            request.facts = replace(request.facts, compress_ms=entries[0].compress_ms)
             for group, entry in zip(groups, entries, strict=True):
-                work.entries[planned.cache, group.key] = entry
+                work.entries[cache, group.key] = entry
         except (CacheError, FileNotFoundError) as error:
             # Remove all damaged token sets now, so that one retry computes all of them.
-            for method, group in work.requests:
-                cache = self.caches[method.cache]
+            for one in work.requests:
+                token_sets = self.caches[one.planned.cache]
                 try:
-                    cache.read(group.key)
+                    token_sets.read(one.group.key)
                 except FileNotFoundError:
                     continue
                 except CacheError:
-                    cache.discard(group.key)
+                    token_sets.discard(one.group.key)
             raise LostEntryError(f"{error}; --resume computes it again") from error
 
     def _prompts(self, request: MethodRequest, entry: Entry) -> list[Prompt]:
@@ -347,7 +336,7 @@ class AnswerQuestions:
             return
         if not isinstance(found, Exception):
             try:
-                self._put(work, request.index, self._rows(request, found))
+                self._put(request, self._rows(request, found))
                 return
             except Exception as error:
                 found = error
@@ -358,64 +347,39 @@ class AnswerQuestions:
         # After a storage error the other methods would wait for the same timeout, and a clip with
         # a lost entry is retried with all methods: both end the whole clip.
         if fault or lost:
-            status = ANSWER_QUESTIONS.failure
-            every = range(len(work.requests))
-            work.answers = [self._failed_rows(work, index, status, reason) for index in every]
-            work.done = result_of(work.clip, _all(work), store_fault=fault, lost_entry=lost)
+            for one in work.requests:
+                one.answers = one.failed_rows(ANSWER_QUESTIONS.failure, reason)
+            work.done = result_of(work.clip, work.answers, store_fault=fault, lost_entry=lost)
         else:
-            self._fail(work, request.index, request.failure, reason)
+            self._put(request, request.failed_rows(request.failure, reason))
 
     def _rows(self, request: MethodRequest, answers: Sequence[Answer]) -> list[AnswerRow]:
         """Answer rows of one request."""
-        protocol = request.work.protocol
+        found = zip(request.questions, answers, request.prompts, strict=True)
         return [
             replace(
-                answer_row(request.facts, q, a, protocol),
-                prompt_digest=prompt_digest(prompt),
+                answer_rows.answer_row(request.facts, question, answer, request.work.protocol),
+                prompt_digest=answer_rows.prompt_digest(prompt),
             )
-            for q, a, prompt in zip(request.questions, answers, request.prompts, strict=True)
+            for question, answer, prompt in found
         ]
 
-    def _fail(self, work: ClipState, index: int, status: str, reason: str) -> None:
-        """Store a failed answer for every question of a request."""
-        self._put(work, index, self._failed_rows(work, index, status, reason))
+    def _put(self, request: MethodRequest, rows: list[AnswerRow]) -> None:
+        """Store the rows of a request."""
+        request.answers = rows
+        self._close_if_done(request.work)
 
-    def _failed_rows(
-        self, work: ClipState, index: int, status: str, reason: str
-    ) -> list[AnswerRow]:
-        """Rows of failed answers, one per question."""
-        planned, group = work.requests[index]
-        facts = facts_of(work.clip, planned, work.times.get(planned.cache))
-        return [
-            answer_row(facts, work.questions[one], failure(status), work.protocol, reason)
-            for one in group.questions
-        ]
-
-    def _put(self, work: ClipState, index: int, rows: list[AnswerRow]) -> None:
-        """Store the rows of a request; close the clip if it was the last one."""
-        work.answers[index] = rows
-        if all(rows is not None for rows in work.answers):
-            self._close(work)
-
-    def _close(self, work: ClipState) -> None:
-        """Build the clip's result and free its tokens once all methods are done."""
-        answers, clip = _all(work), work.clip
+    def _close_if_done(self, work: ClipState) -> None:
+        """Build the clip's result and free its tokens if all methods are done."""
+        if any(request.answers is None for request in work.requests):
+            return
+        answers, clip = work.answers, work.clip
         if clip.damage:
-            self._unwanted.extend((planned.cache, group.key) for planned, group in work.requests)
-            answers = [of_damaged(answer, clip.damage) for answer in answers]
+            self._unwanted.extend((one.planned.cache, one.group.key) for one in work.requests)
+            answers = [answer_rows.of_damaged(answer, clip.damage) for answer in answers]
         work.entries.clear()
         work.features = None
         work.done = result_of(clip, answers)
-
-
-def _room(request: MethodRequest) -> int:
-    """How many token sets to read ahead after a request."""
-    return _READ_AHEAD if request.work.clip.compress_ms is None else 1
-
-
-def _all(work: ClipState) -> list[AnswerRow]:
-    """Answer rows of all methods."""
-    return [row for rows in work.answers for row in rows or ()]
 
 
 def _finished(states: deque[ClipState]) -> Iterator[Result]:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from pipeline.cache.derived import serves
 from pipeline.cache.fingerprint import canonical_json, digest
+from pipeline.cache.names import held_by
 from pipeline.cache.rows import Entry
 from pipeline.clips import ANSWER_QUESTIONS, DAMAGED, Clip
 from pipeline.plan import PlannedMethod
@@ -18,6 +20,13 @@ from tango_core.benchmarks.scoring.judge import judge
 from tango_core.types import Answer, Prompt, Question
 
 DIGEST_LENGTH = 16
+# Columns that have the names of attributes.
+_OF_CLIP = ("benchmark", "video_id", "decode_video_ms", "encode_ms", "encode_tflops")
+_OF_READING = ("choice", "correct", "score", "answer_text", "choice_text")
+_OF_ANSWER = (
+    *("clip_text_tokens", "prompt_tokens", "new_tokens"),
+    *("prefill_ms", "ttft_ms", "decode_ms"),
+)
 
 
 def prompt_digest(prompt: Prompt) -> str:
@@ -80,16 +89,16 @@ def of_damaged(answer: AnswerRow, damage: Sequence[str]) -> AnswerRow:
 
 def facts_of(clip: Clip, planned: PlannedMethod, compress_ms: float | None) -> AnswerRow:
     """The columns that are equal in all answers of one clip and method."""
-    cache = "miss" if planned.cache in clip.missing else "hit"
+    if planned.cache in clip.missing:
+        cache = "miss"
+    else:  # token sets that can be computed from stored features are never read from a cache
+        stored = held_by(clip.stored or ())
+        cache = "derived" if serves(planned.method.compressor, stored) else "hit"
     return AnswerRow(
-        benchmark=clip.benchmark,
-        video_id=clip.video_id,
+        **_taken(clip, _OF_CLIP),
         cell=planned.name,
         method=planned.method.name,
         retention=planned.retention,
-        decode_video_ms=clip.decode_video_ms,
-        encode_ms=clip.encode_ms,
-        encode_tflops=clip.encode_tflops,
         compress_ms=compress_ms,
         cache=cache if clip.clip_key else None,
     )
@@ -112,28 +121,21 @@ def answer_row(
         status="unparsed" if answer.status == "ok" and not read.readable else answer.status,
         error=error,
         text=answer.text,
-        choice=read.choice,
         answer=question.answer,
-        correct=read.correct,
-        score=read.score,
-        answer_text=read.answer_text,
-        choice_text=read.choice_text,
+        **_taken(read, _OF_READING),
         reading_rule=read.rule,
         harness_score=_harness_score(protocol, reply, question, has_failed=error is not None),
         groups=json.dumps(dict(question.groups), ensure_ascii=False),
     )
     if not ran:
         return row
-    return replace(
-        row,
-        tokens_with_newlines=answer.visual_tokens,
-        clip_text_tokens=answer.clip_text_tokens,
-        prompt_tokens=answer.prompt_tokens,
-        new_tokens=answer.new_tokens,
-        prefill_ms=answer.prefill_ms,
-        ttft_ms=answer.ttft_ms,
-        decode_ms=answer.decode_ms,
-    )
+    counted = _taken(answer, _OF_ANSWER)
+    return replace(row, tokens_with_newlines=answer.visual_tokens, **counted)
+
+
+def _taken(record: object, names: Sequence[str]) -> dict[str, Any]:
+    """Some attributes of a record, for columns of the same names."""
+    return {name: getattr(record, name) for name in names}
 
 
 def _harness_score(

@@ -11,36 +11,151 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from pipeline.cache.derived import finished, serves
+from pipeline.cache.derived import finished, on_device, serves
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.fingerprint import canonical_json
-from pipeline.cache.names import held_by
-from pipeline.cache.rows import CacheError, Entry, identity_of
+from pipeline.cache.names import TOKENS, held_by, signals_parts
+from pipeline.cache.rows import INT8, ClipIdentity, Entry, identity_of, rounded
 from pipeline.clips import COMPRESS_VIDEO, Clip
 from pipeline.errors import DeviceError, WorkerError
-from pipeline.question_groups import QuestionGroup, QuestionReader, groups_of
+from pipeline.question_groups import QuestionReader, groups_of
 from pipeline.rows import source_of
-from pipeline.stages.clip_features import FeatureSource
-from pipeline.stages.device_faults import raise_if_poisoned, reason_of
+from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
 from pipeline.stages.threads import Writers
 from pipeline.storage.faults import store_fault
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
-from tango_core.models.base import ModelSpec
+from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.placement import resolve_device
-from tango_core.types import VideoFrames
+from tango_core.ops.finite import raise_for_values, raise_if_not_finite
+from tango_core.types import VideoFrames, VisualFeatures
 
 _WRITERS = 4  # more threads than cores, because they mostly wait for the store
+
+
+@dataclass(frozen=True)
+class ClipFeatures:
+    """Features of a clip.
+
+    Attributes:
+        features: Tokens and requested signals, on the encoder's device.
+        encode_ms: Time of the encoder.
+        stored: Parts of the clip that are in the feature store once `writing` is done.
+        writing: Pending write to the feature store; `None` if nothing is written.
+    """
+
+    features: VisualFeatures
+    encode_ms: float
+    stored: tuple[str, ...] = ()
+    writing: Future[None] | None = None
+
+
+class FeatureSource:
+    """Provides the features of clips; loads the encoder when the first clip needs it.
+
+    Args:
+        load: Function that loads the encoder.
+        store: The job's feature store; `None` if it has none.
+        device: Device for stored features.
+        writers: Threads that write features; `None` to write in the calling thread.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], VisionEncoder],
+        store: FeatureStore | None,
+        device: torch.device,
+        writers: Writers | None = None,
+    ) -> None:
+        self.store, self.device = store, device
+        self.writers = writers or Writers(0)
+        self._load = load
+
+    @cached_property
+    def encoder(self) -> VisionEncoder:
+        """The vision encoder."""
+        return with_second_try(self._load)
+
+    def encoded(self, frames: VideoFrames, needs: frozenset[str]) -> ClipFeatures:
+        """Encode a clip without storing its features.
+
+        Args:
+            frames: Frames of the clip.
+            needs: Signals to compute.
+        """
+        features, ms = self._timed(frames, needs)
+        if self.store is not None and self.store.cache.dtype == INT8:
+            features, _ = rounded(features)
+        return ClipFeatures(features, ms)
+
+    def completed(
+        self,
+        clip: ClipIdentity,
+        stored: Sequence[str],
+        to_encode: Sequence[str],
+        needs: frozenset[str],
+        frames: VideoFrames,
+        decode_video_ms: float,
+    ) -> ClipFeatures:
+        """Read the stored features of a clip, and encode and store the missing ones.
+
+        Args:
+            clip: Identity of the clip.
+            stored: Parts in the store.
+            to_encode: Features to encode: `TOKENS` and names of signals.
+            needs: Signals that the methods read.
+            frames: Frames of the clip.
+            decode_video_ms: Time to decode the frames.
+
+        Raises:
+            CacheError: If stored features are damaged; they are removed.
+            FileNotFoundError: If stored features have been removed.
+        """
+        assert self.store is not None
+        cache, writes = self.store.cache, self.store.writes
+        whole, signals = TOKENS in to_encode, frozenset(to_encode) - {TOKENS}
+        kept = sorted(signals & self.store.signals) if writes else []
+        features, ms = self._timed(frames, signals)
+        levels = None
+        if whole:
+            raise_if_not_finite(features, signals)
+            if cache.dtype == INT8:
+                features, levels = rounded(features)
+        else:
+            raise_for_values(features, sorted(signals))
+        times = (decode_video_ms, ms)
+        write = cache.prepared(clip, features, kept, times, levels, signals_alone=not whole)
+        writing = self.writers.begin(write) if writes else None
+        if not whole:
+            fresh = {name: getattr(features, name) for name in (*signals, "encoder_flops")}
+            found = self.stored(clip.key, stored, needs - signals)
+            features = replace(found.features, **fresh)
+        parts = (*((TOKENS,) if whole else stored), *signals_parts(kept))
+        return ClipFeatures(features, ms, () if whole and not writes else parts, writing)
+
+    def stored(self, key: str, parts: Sequence[str], needs: frozenset[str]) -> ReadFeatures:
+        """Read stored tokens and signals of a clip onto the device."""
+        assert self.store is not None
+        found = self.store.cache.read(key, parts, needs, remove_damaged=True)
+        return with_second_try(partial(on_device, found, self.device))
+
+    def _timed(self, frames: VideoFrames, needs: frozenset[str]) -> tuple[VisualFeatures, float]:
+        """Encode frames; returns the features and the time in milliseconds."""
+        encode = self.encoder.encode
+        started = time.perf_counter()
+        features = with_second_try(partial(encode, frames, needs))
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return features, (time.perf_counter() - started) * 1000
 
 
 @dataclass(frozen=True)
@@ -65,8 +180,8 @@ class Compressed:
     @property
     def is_over(self) -> bool:
         """Whether all writes are done."""
-        writings = [*self.writings.values(), *([self.features] if self.features else [])]
-        return all(writing.done() for writing in writings)
+        features = self.features is None or self.features.done()
+        return features and all(writing.done() for writing in self.writings.values())
 
 
 class CompressVideo:
@@ -105,12 +220,8 @@ class CompressVideo:
 
     def __call__(self, clip: Clip) -> Clip:
         """Fill the caches for one clip; see `stream`."""
-        if clip.status != "ok":
-            return clip.without_frames()
-        try:
-            return self._written(self._compress(clip))
-        except Exception as error:
-            return self._failed(clip, error)
+        (done,) = self.stream([clip])
+        return done
 
     def stream(self, clips: Iterable[Clip]) -> Iterator[Clip]:
         """Fill the caches for many clips; a failure becomes the clip's status.
@@ -125,28 +236,28 @@ class CompressVideo:
         Raises:
             DeviceError: If this process can no longer use its GPU.
         """
-        before: Compressed | None = None
-        for clip in clips:
-            try:
-                now = Compressed(clip) if clip.status != "ok" else self._compress(clip)
-            except Exception as error:
-                try:
-                    now = Compressed(self._failed(clip, error))
-                except DeviceError:
-                    if before is not None:
-                        yield self._written(before)
-                    raise
-            if before is not None:
-                yield self._written(before)
-            before = now
-            if now.is_over:
-                yield self._written(now)
-                before = None
-        if before is not None:
-            yield self._written(before)
+        pending: list[Compressed] = []
+        try:
+            for clip in clips:
+                pending.append(self._begun(clip))
+                while len(pending) > 1 or (pending and pending[0].is_over):
+                    yield self._written(pending.pop(0))
+        except DeviceError:
+            yield from map(self._written, pending)
+            raise
+        yield from map(self._written, pending)
+
+    def _begun(self, clip: Clip) -> Compressed:
+        """Compress a clip and begin to write its token sets."""
+        if clip.status != "ok":
+            return Compressed(clip)
+        try:
+            return self._compress(clip)
+        except Exception as error:
+            return Compressed(self._failed(clip, error))
 
     def _written(self, done: Compressed) -> Clip:
-        """Wait for the writes of a clip and return the clip."""
+        """Wait for the writes of a clip; the clip fails if all methods of the job failed."""
         clip = done.clip.without_frames()
         try:
             if done.features is not None:
@@ -157,9 +268,12 @@ class CompressVideo:
         except Exception as error:
             return self._failed(clip, error)
         times = {name: ms for name, ms in done.times.items() if name not in unwritten}
+        errors = {**done.errors, **unwritten}
         if times or done.times:
             clip = replace(clip, compress_ms=json.dumps(times))
-        return with_errors(clip, {**done.errors, **unwritten}, len(self.caches))
+        if errors and len(errors) == len(self.caches):
+            return clip.failed_by_methods(errors)
+        return replace(clip, compress_errors=json.dumps(errors) if errors else None)
 
     def _failed(self, clip: Clip, error: Exception) -> Clip:
         """Convert an error into the clip's status; here alone errors of clips are handled."""
@@ -174,85 +288,54 @@ class CompressVideo:
 
         Token sets that can be computed from the feature store are not stored.
         """
-        damaged = bool(clip.damage)
-        if damaged:  # it has a separate key, which is in no cache
-            clip = replace(clip, stored=[])
-        names = list(self.compressors) if damaged else clip.missing
-        # A retried batch may have written some of its clips before its worker died.
-        done = {name: entry for name in names if (entry := self._written_before(name, clip))}
-        missing = [name for name in names if name not in done]
-        times: dict[str, float | None] = {name: one.compress_ms for name, one in done.items()}
-        identity, store = identity_of(vars(clip)), None if damaged else self.source.store
-        if not missing and store is None:
-            if done:  # so that the job counts the clip as encoded once
-                clip = replace(clip, encode_ms=next(iter(done.values())).encode_ms)
-            return Compressed(replace(clip, compress_ms=json.dumps({})), times)
+        # A damaged clip has a separate key, which is in no cache.
+        missing = list(self.compressors) if clip.damage else clip.missing
         needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
-        frames, decode_video_ms = frames_of(clip), clip.decode_video_ms or 0.0
-        if store is None:
-            source = self.source.encoded(frames, needs)
+        identity, ms = identity_of(vars(clip)), clip.decode_video_ms or 0.0
+        if clip.damage or self.source.store is None:
+            source = self.source.encoded(frames_of(clip), needs)
         else:
             source = self.source.completed(
-                identity, clip.stored or (), clip.encode, needs, frames, decode_video_ms
+                identity, clip.stored or (), clip.encode, needs, frames_of(clip), ms
             )
+        found = ReadFeatures(source.features, identity, ms, source.encode_ms)
         held = held_by(source.stored)
+        times: dict[str, float | None] = {}
         writings: dict[str, Future[None]] = {}
 
         def compress(name: str) -> None:
-            if serves(self.compressors[name], held):
+            method = self.compressors[name]
+            if serves(method, held):
                 times[name] = None
                 return
-            found = ReadFeatures(source.features, identity, decode_video_ms, source.encode_ms)
-            groups = [
-                group
-                for group in groups_of(clip, self.compressors[name])
-                if damaged or group.text is None or not self.caches[name].holds_file(group.key)
-            ]
-            if not groups:
-                return
+            groups = groups_of(clip, method)
             self.questions.load(groups)
             started = time.perf_counter()
-            method = self.compressors[name]
             asked = self.questions.asked(method, found.features, groups)
             is_one = len(asked) == 1
             videos = [method.compress(asked[0])] if is_one else method.compress_for(asked)
             entries = finished(videos, found, started)
-            writings[name] = self.writers.begin(partial(self._write, name, clip, groups, entries))
+            keys = [group.key for group in groups]
+            writings[name] = self.writers.begin(partial(self._write, name, identity, keys, entries))
             times[name] = entries[0].compress_ms
 
         errors = each_on_its_own(missing, compress, root_of(self.caches))
+        flops = source.features.encoder_flops
         clip = replace(
             clip,
             encode_ms=source.encode_ms,
-            encode_tflops=tera(source.features.encoder_flops),
+            encode_tflops=None if flops is None else flops / 1e12,
             compress_ms=json.dumps({}),
             stored=list(source.stored),
         )
         return Compressed(clip.without_frames(), times, errors, writings, source.writing)
 
-    def _written_before(self, name: str, clip: Clip) -> Entry | None:
-        """A token set, if an earlier attempt whose worker died wrote all; else `None`."""
-        cache = self.caches[name]
-        keys = [group.key for group in groups_of(clip, self.compressors[name])]
-        if not keys or not all(cache.holds_file(key) for key in keys):
-            return None
-        with suppress(FileNotFoundError, CacheError):
-            entries = [cache.read(key) for key in keys]
-            return entries[0]
-        return None
-
     def _write(
-        self, name: str, clip: Clip, groups: Sequence[QuestionGroup], entries: Sequence[Entry]
+        self, name: str, clip: ClipIdentity, keys: Sequence[str], entries: Sequence[Entry]
     ) -> None:
         """Write the token sets of one method."""
-        identity = identity_of(vars(clip))
-        for group, entry in zip(groups, entries, strict=True):
-            self.caches[name].write(replace(identity, key=group.key), entry)
-
-
-def tera(number: float | None) -> float | None:
-    """A number in 10^12."""
-    return None if number is None else number / 1e12
+        for key, entry in zip(keys, entries, strict=True):
+            self.caches[name].write(replace(clip, key=key), entry)
 
 
 def each_on_its_own(
@@ -289,19 +372,6 @@ def each_on_its_own(
                     break
             free_memory()  # outside of `except`, where the error still references tensors
     return found
-
-
-def with_errors(clip: Clip, errors: Mapping[str, str], num_caches: int) -> Clip:
-    """Record the failed methods of a clip; the clip itself fails if all methods of the job failed.
-
-    Args:
-        clip: The clip.
-        errors: Cache name -> reason.
-        num_caches: Number of caches of the job, including those that already held the clip.
-    """
-    if errors and len(errors) == num_caches:
-        return clip.failed_by_methods(errors)
-    return replace(clip, compress_errors=json.dumps(errors) if errors else None)
 
 
 def frames_of(clip: Clip) -> VideoFrames:

@@ -11,23 +11,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pipeline.cache.fingerprint import digest
 from pipeline.clips import DAMAGED, DECODE_VIDEO, Clip, one_line
 from pipeline.rows import source_columns
 from pipeline.runtime.child import Child, ChildStartError, CrashError
+from pipeline.storage.copies import ChangedError, VideoCache, changed
 from pipeline.storage.faults import store_fault
 from pipeline.storage.urls import is_url
-from pipeline.storage.videos import ChangedError, VideoCache, changed
 from tango_core.errors import InputError
 from tango_core.local_files import has_identity
-from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
 
 logger = logging.getLogger(__name__)
-
-MIN_MEMORY_GIB = 0.5
 
 _READ_S = 20.0
 _END_BYTES = 1 << 16
@@ -51,7 +47,7 @@ def decode_video(
             `source_fingerprint`, a file with another fingerprint is a failure.
         spec: Sampling, size and decoder.
         timeout_s: Timeout of one clip in seconds.
-        memory_gib: Limit of the decoder's address space in GiB, at least `MIN_MEMORY_GIB`.
+        memory_gib: Limit of the decoder's address space in GiB; the decoders need 0.5.
         keep_damaged: Return the frames of a clip with a damaged stream, with another `clip_key`,
             so that later jobs do not find its token sets in a cache.
         videos: Cache of downloaded videos and of indices of long files; required if `path` is a
@@ -64,95 +60,58 @@ def decode_video(
     Raises:
         DecoderUnavailableError: If `spec.decoder` is not installed.
         ChildStartError: If no child process can be started on this machine.
-        ValueError: If `memory_gib` is below `MIN_MEMORY_GIB`.
     """
-    if memory_gib < MIN_MEMORY_GIB:
-        raise InputError(
-            f"decode.memory_gib must be at least {MIN_MEMORY_GIB}, to load the decoders, "
-            f"got {memory_gib}"
-        )
     if clip.status != "ok":
         return clip
-    path, start = clip.path, time.perf_counter()
-    out = replace(clip, **_NO_FRAMES)
-    is_local, is_fetched = not is_url(path), False
+    path, local, start = clip.path, "", time.perf_counter()
+    out = replace(clip.without_frames(), warnings=[], damage=[])
+    # CUDA reserves far more addresses than it uses memory.
+    child = _child(None if spec.decoder == "torchcodec_cuda" else memory_gib)
+    indices = None if videos is None else os.path.expanduser(videos.root)
     try:
         with _local(clip, videos) as local:
-            is_fetched = True
-            try:
-                # CUDA reserves far more addresses than it uses memory.
-                on_gpu = spec.decoder == "torchcodec_cuda"
-                frames: VideoFrames = _child(None if on_gpu else memory_gib).call(
-                    decode_frames,
-                    local,
-                    spec,
-                    clip.bounds,
-                    None if videos is None else os.path.expanduser(videos.root),
-                    timeout_s=timeout_s,
-                    about=path,
-                    what="decoder",
-                )
-            except Exception as error:
-                if path != local:  # name the URL in the message instead of the local copy
-                    error.args = tuple(
-                        one.replace(local, path) if isinstance(one, str) else one
-                        for one in error.args
-                    )
-                raise
-        out = replace(out, **_columns_of(frames))
-        if frames.damage and keep_damaged:
-            # A key that is unique to this clip of this benchmark.
-            parts = (clip.clip_key, "damaged", *clip.name)
-            notes = [f"damaged, but answered: {d}" for d in frames.damage]
-            out = replace(
-                out, clip_key=digest("|".join(parts), 20), warnings=[*frames.warnings, *notes]
-            )
-        elif frames.damage:
+            arguments = (decode_frames, local, spec, clip.bounds, indices)
+            frames = child.call(*arguments, timeout_s=timeout_s, about=path, what="decoder")
+        out = replace(
+            out,
+            decoder=frames.decoder,
+            warnings=list(frames.warnings),
+            damage=list(frames.damage),
+        )
+        reasons = "; ".join(frames.damage)
+        if reasons and not keep_damaged:
             out = replace(
                 out,
-                **_NO_FRAMES | {"warnings": out.warnings, "damage": out.damage},
-                decoder=out.decoder,
                 status=DAMAGED,
                 error=f"decode: {path}: the file is damaged where the clip is "
-                f"({'; '.join(frames.damage)}); replace it, or set decode.damaged: keep",
+                f"({reasons}); replace it, or set decode.damaged: keep",
             )
+        else:
+            out = replace(
+                out,
+                pixels=frames.pixels.tobytes(),
+                pixels_shape=list(frames.pixels.shape),
+                frame_times=frames.timestamps.tolist(),
+                **source_columns(frames.source),
+            )
+        if reasons and keep_damaged:
+            # A key that is unique to this clip of this benchmark.
+            key = digest("|".join((clip.clip_key, "damaged", *clip.name)), 20)
+            notes = [f"damaged, but answered: {one}" for one in frames.damage]
+            out = replace(out, clip_key=key, warnings=[*frames.warnings, *notes])
     except (DecoderUnavailableError, ChildStartError):
         raise
     except Exception as error:
-        reason, fault = f"decode: {_one_line(error, path)}", None
-        if is_local:
+        reason, fault = f"decode: {_one_line(error, path, local)}", None
+        if not is_url(path):
             reason += _since_planned(error, clip)
             fault = _store_fault(path, memory_gib)
-        elif not is_fetched:
+        elif not local:
             fault = store_fault(error, path)
         out = replace(out, status=DECODE_VIDEO.failure, error=reason, store_fault=fault)
         if not isinstance(error, _EXPECTED):
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
     return replace(out, decode_video_ms=(time.perf_counter() - start) * 1000)
-
-
-_NO_FRAMES: dict[str, Any] = {
-    "pixels": None,
-    "pixels_shape": [0, 0, 0, 3],
-    "frame_times": [],
-    "duration_s": None,
-    "frame_height": None,
-    "warnings": [],
-    "damage": [],
-}
-
-
-def _columns_of(frames: VideoFrames) -> dict[str, Any]:
-    """Columns of a clip for its frames."""
-    return {
-        "pixels": frames.pixels.tobytes(),
-        "pixels_shape": list(frames.pixels.shape),
-        "frame_times": frames.timestamps.tolist(),
-        **source_columns(frames.source),
-        "decoder": frames.decoder,
-        "warnings": list(frames.warnings),
-        "damage": list(frames.damage),
-    }
 
 
 def _store_fault(path: str, memory_gib: float) -> str | None:
@@ -237,9 +196,9 @@ def _child(memory_gib: float | None) -> Child:
     return Child(memory_gib=memory_gib)
 
 
-def _one_line(error: Exception, path: str) -> str:
-    """Message of an error, with the setting to change."""
-    text = one_line(str(error) or type(error).__name__)
+def _one_line(error: Exception, path: str, local: str) -> str:
+    """Message of an error, with the setting to change, and the URL instead of a local copy."""
+    text = one_line(str(error) or type(error).__name__).replace(local or path, path)
     if isinstance(error, TimeoutError):
         return f"{text}; raise decode.timeout_s if the file is long"
     if isinstance(error, MemoryError):

@@ -37,8 +37,6 @@ _OF_ACCELERATOR = re.compile(
     r"|\b(CUBLAS|CUDNN|CUFFT|CUSOLVER)_STATUS_",
     re.IGNORECASE,
 )
-# Mostly means out of memory, but is also raised if a library cannot start on a lost GPU.
-_IN_DOUBT = re.compile(r"CUBLAS_STATUS_NOT_INITIALIZED")
 _ACCELERATOR_ERROR: Any = getattr(torch, "AcceleratorError", ())  # since torch 2.8
 
 
@@ -50,15 +48,12 @@ def poison_of(error: BaseException, device_works: Callable[[], bool] | None = No
         device_works: Tests the devices of this process, for errors that are not conclusive.
     """
     for one in with_causes(error, handled=True):
-        text = str(one)
-        is_full = is_out_of_memory(one) and not _IN_DOUBT.search(text)
-        if not isinstance(one, RuntimeError) or is_full:
+        text = str(one).strip()
+        if not isinstance(one, RuntimeError) or is_out_of_memory(one):
             continue
         is_of_accelerator = isinstance(one, _ACCELERATOR_ERROR) or _OF_ACCELERATOR.search(text)
-        if not is_of_accelerator:
-            continue
-        if _STICKY.search(text) or not (device_works or _devices_work)():
-            return _first_line(text)
+        if is_of_accelerator and (_STICKY.search(text) or not (device_works or _devices_work)()):
+            return text.partition("\n")[0]  # without advice about environment variables
     return None
 
 
@@ -95,11 +90,6 @@ def reason_of(error: BaseException) -> str:
     """Format an error for a row: class and message in one line."""
     reason = f"{type(error).__name__}: {error}"
     return one_line(f"{_ROOM}; {reason}" if is_out_of_memory(error) else reason)
-
-
-def _first_line(text: str) -> str:
-    """First non-empty line of a CUDA error, without advice about environment variables."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "unknown error")
 
 
 def _devices_work() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 JobT = TypeVar("JobT")
@@ -15,7 +16,6 @@ def done_ahead(
     jobs: Iterable[JobT],
     work: Callable[[JobT], DoneT],
     most: int,
-    room: Callable[[JobT], int],
 ) -> Generator[tuple[JobT, Future[DoneT]]]:
     """Yield every job with its future result, computing results in a background thread.
 
@@ -24,23 +24,17 @@ def done_ahead(
         work: Called in the background thread, for one job at a time.
         most: Maximum number of jobs to start before the previous one is yielded; 0 calls `work` in
             this thread.
-        room: Additional limit of that number after a given job.
     """
     if most == 0:
         for job in jobs:
-            done: Future[DoneT] = Future()
-            try:
-                done.set_result(work(job))
-            except Exception as error:
-                done.set_exception(error)
-            yield job, done
+            yield job, _now(partial(work, job))
         return
     ahead: deque[tuple[JobT, Future[DoneT]]] = deque()
     thread = ThreadPoolExecutor(1, "tango-ahead")
     try:
         for job in jobs:
             ahead.append((job, thread.submit(work, job)))
-            while len(ahead) > min(most, room(job)):
+            while len(ahead) > most:
                 yield ahead.popleft()
         yield from ahead
     finally:
@@ -59,17 +53,23 @@ class Writers:
         self._threads = ThreadPoolExecutor(most, "tango-writer") if most else None
 
     def begin(self, work: Callable[[], None]) -> Future[None]:
-        """Submit a write.
-
-        Args:
-            work: Function that writes a file; its data must not change until it has finished.
+        """Submit a write; its data must not change until it has finished.
 
         Raises:
             Exception: Errors of `work`, if it is called in this thread.
         """
         if self._threads is not None:
             return self._threads.submit(work)
-        work()
-        done: Future[None] = Future()
-        done.set_result(None)
+        done = _now(work)
+        done.result()
         return done
+
+
+def _now(work: Callable[[], DoneT]) -> Future[DoneT]:
+    """Call a function in this thread; its result or error is in the future."""
+    done: Future[DoneT] = Future()
+    try:
+        done.set_result(work())
+    except Exception as error:
+        done.set_exception(error)
+    return done

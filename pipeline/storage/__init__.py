@@ -2,8 +2,8 @@
 
 All file access goes through `Storage` in `files.py`, for object stores with retries in
 `objects.py`. `seal.py` writes and checks files with a digest, `leases.py` ensures one driver per
-run, `faults.py` recognises storage errors, `urls.py` checks URLs. Local copies are made of videos
-(`videos.py`), and of annotations and whole runs (`copies.py`).
+run, `faults.py` recognises storage errors, `urls.py` checks URLs. `copies.py` makes local
+copies of videos, annotations and whole runs.
 """
 
 from pipeline.storage.files import Storage

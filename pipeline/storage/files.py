@@ -156,7 +156,7 @@ class Storage:
         if isinstance(where, Url):
             store = ObjectStore(where.scheme)
             try:
-                store.open()
+                store.fs  # noqa: B018  (opened now, so that an unknown scheme is refused)
             except ValueError as error:
                 raise InputError(f"cannot open {where}: {error}") from error
             return cls(store, where.path)

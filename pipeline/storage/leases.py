@@ -37,7 +37,6 @@ RELEASED = b'{"released": true}\n'
 """Content of the file of a released lease."""
 # The leading dot hides the file from programs that read the run.
 _FILE = re.compile(r"\.lease-(\d+)\.json")
-_FIRST_FORMAT = ".lease.json"  # written to object stores by earlier versions
 
 
 class LeaseError(InputError):
@@ -214,10 +213,10 @@ class Lease:
 
     def _named(self, holder: Holder) -> str:
         """Describe a driver in a message."""
+        age_s, seen_s = self._age_s(holder.taken_at), self._age_s(holder.renewed_at)
         return (
-            f"the driver on host {holder.host}, pid {holder.pid} (since "
-            f"{self._age_s(holder.taken_at):.0f} s, last seen "
-            f"{self._age_s(holder.renewed_at):.0f} s ago)"
+            f"the driver on host {holder.host}, pid {holder.pid} "
+            f"(since {age_s:.0f} s, last seen {seen_s:.0f} s ago)"
         )
 
     def _age_s(self, moment: str) -> float:
@@ -251,17 +250,15 @@ def held(
     Raises:
         LeaseError: If a running driver holds it and `steal` is not set.
     """
-    started, is_logged = clock.monotonic(), False
+    until = clock.monotonic() + (PATIENCE_S if waits else 0)
     while True:
         try:
             lease.take(steal=steal)
             break
         except LeaseError as error:
-            if not waits or clock.monotonic() - started >= PATIENCE_S:
+            if clock.monotonic() >= until:
                 raise
-            if not is_logged:
-                logger.info("waiting for up to %.0f s: %s", PATIENCE_S, error)
-                is_logged = True
+            logger.info("waiting: %s", error)
             clock.sleep(_RETRY_EVERY_S)
     renewals = clock.repeat(lease.renew_beside, every_s, "tango-lease")
     renewals.start()
@@ -274,4 +271,4 @@ def held(
 
 
 def _name(number: int) -> str:
-    return f".lease-{number:05d}.json" if number else _FIRST_FORMAT
+    return f".lease-{number:05d}.json"

@@ -11,17 +11,17 @@ import io
 import json
 import logging
 import random
+import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -46,31 +46,16 @@ _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
 _VERSIONS = ("ETag", "generation", "blob_id", "etag", "md5Hash", "content_md5")
 _TIMES = ("LastModified", "mtime", "last_modified", "created", "timeCreated")
 
-# Errors for which retrying does not help.
-_FINAL = (
-    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError),
-    *(PermissionError, NotImplementedError, ModuleNotFoundError),
-)
-_FINAL_NUMBERS = frozenset({errno.EINVAL, errno.ENAMETOOLONG, errno.EMSGSIZE, errno.ENOSYS})
-_NO_CREDENTIALS = frozenset(
-    (
-        *("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "RefreshError"),
-        *("TokenRetrievalError", "DefaultCredentialsError", "UnauthorizedSSOTokenError"),
-        "SSOTokenLoadError",
-    )
-)
+# Errors for which retrying does not help, and libraries that raise others for broken responses.
+_WRONG_PATH = (IsADirectoryError, NotADirectoryError)
+_WRONG_NUMBERS = frozenset({errno.EINVAL, errno.ENAMETOOLONG, errno.EMSGSIZE, errno.ENOSYS})
+_LIBRARIES = frozenset({"aiohttp", "botocore", "http", "requests"})
+# Names of the errors of botocore and google.auth for missing or expired credentials.
+_NO_CREDENTIALS = re.compile("Credentials|ProfileNotFound|RefreshError|Token")
 
 
-class UnavailableError(OSError):
-    """A request to a store failed in all attempts."""
-
-
-class NoConnectionError(UnavailableError, ConnectionError):
-    """The store refused the connection or the request failed."""
-
-
-class NoAnswerError(UnavailableError, TimeoutError):
-    """The store did not respond in time."""
+class UnavailableError(ConnectionError):
+    """A request to a store failed in all attempts, or was not answered in time."""
 
 
 @dataclass(frozen=True)
@@ -110,23 +95,40 @@ def repeated(operation: Callable[[], T], what: str, patience: Patience = PATIENC
         try:
             return operation()
         except Exception as error:
+            final = _final(error, redacted(what))
             late = time.monotonic() - started > patience.deadline_s
-            if _is_final(error) or attempt == patience.tries or late:
-                raise _named(error, redacted(what), attempt) from error
+            if final is None and (attempt == patience.tries or late):
+                tried = f"tried {attempt} times without success ({_reason(error)})"
+                final = UnavailableError(f"{redacted(what)}: {tried}")
+            if final is not None:
+                raise final from error
             logger.debug("try %d to %s: %s", attempt, redacted(what), type(error).__name__)
             # Full jitter, so that workers that failed together do not retry together.
             time.sleep(random.uniform(0, min(patience.first_s * 2**attempt, patience.longest_s)))
     raise AssertionError("unreachable")
 
 
-def _is_final(error: Exception) -> bool:
-    if isinstance(error, _FINAL) or type(error).__name__ in _NO_CREDENTIALS or _is_conflict(error):
-        return True
+def _final(error: Exception, what: str) -> Exception | None:
+    """The error to raise if retrying does not help, in one line with the URL; else `None`."""
+    if isinstance(error, ModuleNotFoundError | NotImplementedError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(f"{what}: it is not there ({_reason(error)})")
+    if _is_conflict(error):
+        return FileExistsError(f"{what}: it has been written by another program ({_reason(error)})")
+    if isinstance(error, PermissionError) or _NO_CREDENTIALS.search(type(error).__name__):
+        end = "check the credentials of this process"
+        return PermissionError(f"{what}: refused ({_reason(error)}); {end}")
     if isinstance(error, OSError):
-        return error.errno in _FINAL_NUMBERS
-    library = type(error).__module__.partition(".")[0]
-    is_broken_answer = library in ("aiohttp", "botocore", "http", "requests")
-    return isinstance(error, ValueError | TypeError | KeyError) and not is_broken_answer
+        is_wrong = isinstance(error, _WRONG_PATH) or error.errno in _WRONG_NUMBERS
+    else:
+        is_broken_answer = type(error).__module__.partition(".")[0] in _LIBRARIES
+        is_wrong = isinstance(error, ValueError | TypeError | KeyError) and not is_broken_answer
+    return OSError(f"{what}: {_reason(error)}") if is_wrong else None
+
+
+def _reason(error: Exception) -> str:
+    return redacted(" ".join(str(error).split())) or type(error).__name__
 
 
 def _is_conflict(error: BaseException | None) -> bool:
@@ -140,26 +142,6 @@ def _is_conflict(error: BaseException | None) -> bool:
     return False
 
 
-def _named(error: Exception, what: str, attempts: int) -> Exception:
-    """Convert an error to an OSError whose one-line message contains the URL."""
-    reason = redacted(" ".join(str(error).split())) or type(error).__name__
-    name = type(error).__name__
-    if isinstance(error, ModuleNotFoundError | NotImplementedError):
-        return error
-    if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(f"{what}: it is not there ({reason})")
-    if _is_conflict(error):
-        return FileExistsError(f"{what}: it has been written by another program ({reason})")
-    if isinstance(error, PermissionError) or name in _NO_CREDENTIALS:
-        return PermissionError(f"{what}: refused ({reason}); check the credentials of this process")
-    tried = "" if attempts == 1 else f" {attempts} times"
-    if isinstance(error, TimeoutError) or "Timeout" in name or "TimedOut" in name:
-        return NoAnswerError(f"{what}: tried{tried}, no answer in time ({reason})")
-    if _is_final(error):
-        return OSError(f"{what}: {reason}")
-    return NoConnectionError(f"{what}: tried{tried} without success ({reason})")
-
-
 def open_filesystem(scheme: str) -> Any:
     """Open the fsspec file system of a scheme without any request.
 
@@ -167,9 +149,6 @@ def open_filesystem(scheme: str) -> Any:
         ModuleNotFoundError: If the required package, `error.name`, is not installed.
         InputError: If the scheme is not supported.
     """
-    package = _PACKAGES.get(scheme)
-    if package and find_spec(package) is None:
-        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     import fsspec
 
     # Disable cached listings, which would hide later writes of other processes.
@@ -186,9 +165,9 @@ def open_filesystem(scheme: str) -> Any:
     try:
         opened = fsspec.filesystem(scheme, **options)
     except ImportError as error:
-        package = package or getattr(error, "name", None)
         raise ModuleNotFoundError(
-            f"{scheme}:// cannot be opened: {redacted(str(error))}", name=package
+            f"{scheme}:// cannot be opened: {redacted(str(error))}",
+            name=_PACKAGES.get(scheme, error.name),
         ) from error
     except ValueError as error:
         raise InputError(
@@ -197,12 +176,6 @@ def open_filesystem(scheme: str) -> Any:
     if scheme == "s3":
         opened.retries = 1
     return opened
-
-
-def _modified(info: Mapping[str, Any]) -> datetime | None:
-    """Time when an object was written, with time zone; `None` if the listing has none."""
-    found = next((info[key] for key in _TIMES if isinstance(info.get(key), datetime)), None)
-    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
 
 
 class Ranges(io.RawIOBase):
@@ -289,18 +262,10 @@ class ObjectStore:
         return hash(self.scheme)
 
     @cached_property
-    def _fs(self) -> Any:
+    def fs(self) -> Any:
+        """The fsspec file system, opened once; for the errors see `open_filesystem`."""
         with self._opening:
             return open_filesystem(self.scheme)
-
-    def open(self) -> None:
-        """Check that the scheme is supported, without any request.
-
-        Raises:
-            ModuleNotFoundError: If the required package is not installed.
-            InputError: If the scheme is not supported.
-        """
-        self._fs  # noqa: B018  (opened once and cached)
 
     @property
     def has_conditions(self) -> bool:
@@ -313,12 +278,12 @@ class ObjectStore:
 
     def _do(self, verb: str, path: str, operation: Callable[[Any], T]) -> T:
         """Call an operation on the file system with retries."""
-        fs = self._fs
-        return repeated(lambda: operation(fs), f"{verb} {self.url(path)}", self.patience)
+        return repeated(partial(operation, self.fs), f"{verb} {self.url(path)}", self.patience)
 
     def _stored(self, info: Any) -> Stored:
         """Convert an entry of an fsspec listing."""
-        modified = _modified(info)
+        times = (info[key] for key in _TIMES if isinstance(info.get(key), datetime))
+        modified = next((one if one.tzinfo else one.replace(tzinfo=UTC) for one in times), None)
         versions = (str(info[key]).strip('"') for key in _VERSIONS if info.get(key))
         version = next(versions, modified.isoformat() if modified else "")
         path, is_file = str(info["name"]).strip("/"), info["type"] == "file"
@@ -390,13 +355,16 @@ class ObjectStore:
         Raises:
             FileNotFoundError: If it is not there.
         """
+        import pyarrow as pa
+
+        ranges = Ranges(partial(self.read_range, path), self._existing(path).size)
+        return pa.PythonFile(ranges, mode="r")
+
+    def _existing(self, path: str) -> Stored:
         found = self.stat(path)
         if found is None:
             raise MissingFileError(f"{self.url(path)}: it is not there")
-        import pyarrow as pa
-
-        ranges = Ranges(partial(self.read_range, path), found.size)
-        return pa.PythonFile(ranges, mode="r")
+        return found
 
     def write(self, path: str, data: bytes | memoryview) -> None:
         """Write an object."""
@@ -436,14 +404,12 @@ class ObjectStore:
         Raises:
             FileNotFoundError: If the object is not there.
         """
-        found = self.stat(path)
-        if found is None:
-            raise MissingFileError(f"{self.url(path)}: it is not there")
+        size = self._existing(path).size
 
         def fetch(fs: Any) -> None:
             fs.get_file(path, str(target))
-            if target.stat().st_size != found.size:
-                raise ConnectionError(f"{target.stat().st_size} of {found.size} bytes arrived")
+            if target.stat().st_size != size:
+                raise ConnectionError(f"{target.stat().st_size} of {size} bytes arrived")
 
         self._do("fetch", path, fetch)
 

@@ -104,23 +104,17 @@ def raise_if_secret(url: str) -> None:
     """
     if not is_url(url):
         return
-    netloc, query = _split(url)
+    scheme, _, rest = url.partition("://")
+    keys = [key for key, _ in parse_qsl(rest.partition("?")[2])]
     # hf:// URLs may have a revision after an @ that follows the repository.
-    if "@" in netloc:
-        what = "a user or a password"
-    elif redacted(url) != url and any(redacted(f"?{k}=x") != f"?{k}=x" for k, _ in query):
-        what = "a key"
+    if "@" in rest.split("/", 1)[0]:
+        what = "user or a password"
+    elif redacted(url) != url and any(redacted(f"?{key}=x") != f"?{key}=x" for key in keys):
+        what = "key"
     else:
         return
-    scheme = _ALIASES.get(url.partition("://")[0], url.partition("://")[0])
-    chain = _CHAINS.get(scheme, "the way its own tools expect them")
+    chain = _CHAINS.get(_ALIASES.get(scheme, scheme), "the way its own tools expect them")
     raise UrlError(
-        f"{redacted(url)}: a URL must hold no {what.removeprefix('a ')}, because it is copied into "
-        f"job.yaml, logs and MLflow; remove it and set the credentials by {chain}"
+        f"{redacted(url)}: a URL must hold no {what}, because it is copied into job.yaml, logs and "
+        f"MLflow; remove it and set the credentials by {chain}"
     )
-
-
-def _split(url: str) -> tuple[str, list[tuple[str, str]]]:
-    """The part before the first slash, and the query."""
-    rest = url.partition("://")[2]
-    return rest.split("/", 1)[0], parse_qsl(rest.partition("?")[2])

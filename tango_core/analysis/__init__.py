@@ -3,7 +3,7 @@
 One module per analysis: it takes signals of `VisualFeatures`, layers of a tower or plans of
 methods, clip by clip, and returns a report of plain numbers. `sinks.py` ranks positions,
 `attention.py` sorts and averages signals, `activations.py` measures a tower's layers, `clusters.py`
-counts connected pieces of clusters, `coverage.py` measures how well kept tokens represent all
-tokens, `evidence.py` how much of an object is kept; `correlation.py` has shared statistics. Imports
+counts connected pieces of clusters, `coverage.py` compares all tokens with the nearest kept
+ones, `evidence.py` measures how much of an object is kept; `correlation.py` ranks. Imports
 torch and scipy; `jobs/analysis` decodes, encodes, draws and writes the files.
 """

@@ -10,7 +10,7 @@ end, from the attention of the same frames.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -28,42 +28,21 @@ MOST_ATTENDED = 3
 
 
 @dataclass(frozen=True, eq=False)
-class GroupActivations:
-    """The activations of sinks, or of all other patches, averaged over positions and frames.
-
-    Attributes:
-        positions: Number of positions in the group.
-        statistics: Values of `STATISTICS` by layer.
-        norms: (layers + 1,) mean norm after every layer.
-        low: (layers + 1,) lowest mean norm of a position in the group.
-        high: (layers + 1,) highest mean norm of a position in the group.
-    """
-
-    positions: int
-    statistics: dict[int, tuple[float, ...]]
-    norms: Tensor
-    low: Tensor
-    high: Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class ActivationReport:
-    """Result of an `ActivationStudy`.
+    """Result of an `ActivationStudy`; means over frames.
 
     Attributes:
         ranks: Ranks of the patches by the attention they receive, and which of them are sinks.
         chosen: Positions of the first group: the sinks, or the `MOST_ATTENDED` positions if no
             position is a sink.
-        are_sinks: Whether the chosen positions are sinks.
-        sinks: Activations of the first group.
-        others: Activations of all other positions.
+        norms: (layers + 1, P) norm of every patch after every layer.
+        statistics: (measured layers, P, 9) `STATISTICS` of every patch.
     """
 
     ranks: SinkReport
     chosen: tuple[int, ...]
-    are_sinks: bool
-    sinks: GroupActivations
-    others: GroupActivations
+    norms: Tensor
+    statistics: Tensor
 
 
 class ActivationStudy:
@@ -95,47 +74,23 @@ class ActivationStudy:
             described.append(describe(values).double().sum(dim=0))
         self._statistics = self._statistics + torch.stack(described).cpu()
 
-    def report(
-        self, rule: SinkRule | None = None, sinks: Sequence[int] | None = None
-    ) -> ActivationReport:
-        """Determine the sinks and compare them with other patches.
+    def report(self, rule: SinkRule | None = None) -> ActivationReport:
+        """Determine the sinks and average over frames.
 
         Args:
             rule: Criterion for sinks.
-            sinks: Positions on the tower's grid to use as sinks instead.
 
         Raises:
             ValueError: If no clip was added, or all positions are sinks.
         """
         ranks = self.ranks.report(rule)
         total = len(ranks.rank_mean)
-        found = tuple(ranks.sinks if sinks is None else sinks)
-        by_rank = sorted(range(total), key=lambda position: ranks.rank_mean[position])
-        chosen = found or tuple(by_rank[:MOST_ATTENDED])
-        if len(set(chosen)) >= total:
+        if len(ranks.sinks) == total:
             raise InputError(f"all {total} positions are sinks, so there is no other to compare")
-        is_sink = torch.zeros(total, dtype=torch.bool)
-        is_sink[list(chosen)] = True
-        return ActivationReport(
-            ranks=ranks,
-            chosen=chosen,
-            are_sinks=bool(found),
-            sinks=self._group(is_sink),
-            others=self._group(~is_sink),
-        )
-
-    def _group(self, members: Tensor) -> GroupActivations:
-        """Means over the positions of a group."""
-        frames = self.ranks.num_frames
-        norms = self._norms[:, members] / frames
-        means = (self._statistics[:, members].mean(dim=1) / frames).tolist()
-        return GroupActivations(
-            positions=int(members.sum()),
-            statistics=dict(zip(self.layers, map(tuple, means), strict=True)),
-            norms=norms.mean(dim=1),
-            low=norms.amin(dim=1),
-            high=norms.amax(dim=1),
-        )
+        by_rank = sorted(range(total), key=ranks.rank_mean.__getitem__)
+        chosen = ranks.sinks or tuple(by_rank[:MOST_ATTENDED])
+        frames = ranks.num_frames
+        return ActivationReport(ranks, chosen, self._norms / frames, self._statistics / frames)
 
 
 def describe(values: Tensor) -> Tensor:

@@ -17,8 +17,6 @@ from tango_core.errors import InputError
 
 # Ends of the band over clips, as shares of the clips.
 BAND = (0.1, 0.9)
-# Shares of a frame's positions for which the share of the signal is reported.
-TOP_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +29,6 @@ class SignalReport:
         low: (L,) lower end of the band over clips (`BAND`).
         high: (L,) upper end.
         mean_map: (L,) mean over all frames of the signal at every position.
-        top_shares: Per share of the positions, the share of a frame's signal in the highest of them
-            (at least one position), in [0, 1].
-        effective_tokens: exp of the entropy of a frame's signal, averaged over frames: the number
-            of equally attended positions with the same entropy, in [1, L].
     """
 
     ranks: SinkReport
@@ -42,13 +36,6 @@ class SignalReport:
     low: Tensor
     high: Tensor
     mean_map: Tensor
-    top_shares: dict[float, float]
-    effective_tokens: float
-
-    def top(self, count: int = 10) -> list[int]:
-        """Positions of the highest mean signal, the highest first; of equal ones the first."""
-        order = self.mean_map.sort(descending=True, stable=True).indices
-        return [int(position) for position in order[:count]]
 
 
 class SignalProfile:
@@ -61,8 +48,7 @@ class SignalProfile:
     def __init__(self, name: str) -> None:
         self.ranks = SinkCalibration(name)
         self._sorted: list[Tensor] = []
-        self._sum = torch.zeros(0, dtype=torch.float64)
-        self._entropy = 0.0
+        self._sum = torch.zeros(1, dtype=torch.float64)  # broadcast by the first clip
 
     def add(self, scores: Tensor, grid: tuple[int, int]) -> None:
         """Add the frames of one clip.
@@ -80,12 +66,8 @@ class SignalProfile:
         totals = scores.sum(dim=1, keepdim=True)
         if bool((scores < 0).any()) or not bool((totals > 0).all()):
             raise InputError(f"{self.ranks.score} of this clip has negative or empty frames")
-        shares = scores / totals
-        self._entropy += float(torch.special.entr(shares).sum(dim=1).exp().sum())
-        scaled = shares * shares.shape[1]
-        if not len(self._sum):
-            self._sum = torch.zeros_like(scaled[0])
-        self._sum += scaled.sum(dim=0)
+        scaled = scores / totals * scores.shape[1]
+        self._sum = self._sum + scaled.sum(dim=0)
         self._sorted.append(scaled.sort(dim=1, descending=True).values.mean(dim=0).float())
 
     def report(self) -> SignalReport:
@@ -97,15 +79,4 @@ class SignalProfile:
         ranks = self.ranks.report()
         clips = torch.stack(self._sorted).double()
         low, high = torch.quantile(clips, torch.tensor(BAND, dtype=torch.float64), dim=0)
-        by_rank = clips.mean(dim=0)
-        total = len(by_rank)
-        parts = by_rank.cumsum(dim=0) / total
-        return SignalReport(
-            ranks=ranks,
-            by_rank=by_rank,
-            low=low,
-            high=high,
-            mean_map=self._sum / ranks.num_frames,
-            top_shares={s: float(parts[max(1, round(s * total)) - 1]) for s in TOP_SHARES},
-            effective_tokens=self._entropy / ranks.num_frames,
-        )
+        return SignalReport(ranks, clips.mean(dim=0), low, high, self._sum / ranks.num_frames)

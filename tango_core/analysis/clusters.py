@@ -10,21 +10,24 @@ centre), computed on all tokens of a window of consecutive frames.
 
 from __future__ import annotations
 
-import torch
+import numpy as np
+import numpy.typing as npt
 import torch.nn.functional as F
-from torch import Tensor
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from tango_core.errors import InputError
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.st_rope import st_rope
 from tango_core.types import VisualFeatures
 
 NUM_NEIGHBORS = 7
 
+Labels = npt.NDArray[np.int64]
+
 
 def cluster_labels(
     features: VisualFeatures, frames: slice, share: float, *, rotated: bool
-) -> Tensor:
+) -> Labels:
     """Cluster all tokens of some frames.
 
     Args:
@@ -35,23 +38,22 @@ def cluster_labels(
             bases); otherwise unrotated unit features are compared.
 
     Returns:
-        (t, H, W) int64 cluster indices, on the CPU.
+        (t, H, W) cluster indices.
 
     Raises:
-        ValueError: If D is odd, which ST-RoPE cannot rotate, or `share` is out of range.
+        ValueError: If D is odd, which ST-RoPE cannot rotate.
     """
-    if not 0 < share <= 1:
-        raise InputError(f"clusters per token must be in (0, 1], got {share}")
     tokens, times = features.tokens[frames].float(), features.timestamps[frames]
     points = st_rope(tokens, times, features.grid) if rotated else F.normalize(tokens, dim=-1)
     flat = points.flatten(0, 1)[None]
     distances = squared_distances(flat)
     number = max(1, round(share * flat.shape[1]))
     centers = density_peaks(distances, number, NUM_NEIGHBORS).sort(dim=-1).values
-    return assign_to_centers(distances, centers)[0].view(len(tokens), *features.grid).cpu()
+    labels = assign_to_centers(distances, centers)[0].view(len(tokens), *features.grid)
+    return np.asarray(labels.cpu().numpy())
 
 
-def fragmentation(labels: Tensor) -> tuple[Tensor, Tensor]:
+def fragmentation(labels: Labels) -> tuple[Labels, npt.NDArray[np.float64]]:
     """Count the connected pieces of every cluster.
 
     Args:
@@ -59,38 +61,20 @@ def fragmentation(labels: Tensor) -> tuple[Tensor, Tensor]:
             at one position of consecutive frames.
 
     Returns:
-        (C,) int64 number of pieces of every non-empty cluster, and (C,) share of its tokens that
-        are in its largest piece, in (0, 1].
+        (C,) number of pieces of every non-empty cluster, and (C,) share of its tokens that are in
+        its largest piece, in (0, 1].
     """
-    pieces = connected_pieces(labels).flatten()
-    found, sizes = torch.unique(pieces, return_counts=True)
-    owners = labels.flatten()[found]  # a piece is identified by one of its tokens
-    clusters, numbers, counts = torch.unique(owners, return_inverse=True, return_counts=True)
-    nothing = torch.zeros(len(clusters), dtype=torch.int64)
-    totals = nothing.index_add(0, numbers, sizes)
-    return counts, nothing.scatter_reduce(0, numbers, sizes, reduce="amax") / totals
-
-
-def connected_pieces(labels: Tensor) -> Tensor:
-    """(t, H, W) int64: the smallest flat position in the connected piece of every token.
-
-    Args:
-        labels: (t, H, W) cluster indices on the CPU.
-    """
-    names = torch.arange(labels.numel()).view(labels.shape)
-    while True:
-        before = names
-        for axis in range(labels.ndim):
-            length = labels.shape[axis] - 1
-            first, second = labels.narrow(axis, 0, length), labels.narrow(axis, 1, length)
-            one, other = names.narrow(axis, 0, length), names.narrow(axis, 1, length)
-            least = torch.minimum(one, other)
-            touch = first == second
-            names = names.clone()
-            names.narrow(axis, 0, length).copy_(torch.where(touch, least, one))
-            own = names.narrow(axis, 1, length)
-            own.copy_(torch.where(touch, torch.minimum(own, least), own))
-        # Pointer jumping: long chains need few iterations.
-        names = names.flatten()[names]
-        if torch.equal(names, before):
-            return names
+    positions = np.arange(labels.size).reshape(labels.shape)
+    edges = []
+    for axis in range(labels.ndim):
+        own, at = np.moveaxis(labels, axis, 0), np.moveaxis(positions, axis, 0)
+        touch = own[:-1] == own[1:]
+        edges.append([at[:-1][touch], at[1:][touch]])
+    first, second = np.concatenate(edges, axis=1)
+    graph = coo_array((np.ones(len(first)), (first, second)), shape=(labels.size, labels.size))
+    _, pieces = connected_components(graph, directed=False)
+    _, tokens, sizes = np.unique(pieces, return_index=True, return_counts=True)
+    _, owners, counts = np.unique(labels.flat[tokens], return_inverse=True, return_counts=True)
+    largest = np.zeros(len(counts))
+    np.maximum.at(largest, owners, sizes)
+    return counts, largest / np.bincount(owners, weights=sizes)

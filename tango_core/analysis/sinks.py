@@ -26,8 +26,6 @@ from tango_core.errors import InputError
 # Minimum number of clips; different content distinguishes a sink from an object that never moves.
 FEWEST_CLIPS = 8
 
-_FORMAT_VERSION = 1
-
 
 @dataclass(frozen=True)
 class SinkRule:
@@ -79,7 +77,7 @@ class SinkReport:
             model: `name`, and `digest` of the checkpoint.
         """
         return {
-            "format_version": _FORMAT_VERSION,
+            "format_version": 1,
             "model": dict(model),
             "grid": list(self.grid),
             "sinks": list(self.sinks),
@@ -129,8 +127,10 @@ class SinkCalibration:
             )
         if not bool(scores.isfinite().all()):
             raise InputError(f"{self.score} of this clip holds NaN or infinite values")
-        # Ranks are centred, to avoid the subtraction of large squares later.
-        ranks = frame_ranks(scores).double().cpu() - (len(self._sum) + 1) / 2
+        # Equal scores share their mean rank, so a frame of equal scores has no influence. Ranks are
+        # centred, to avoid the subtraction of large squares later.
+        ranks = torch.from_numpy(rankdata(-scores.float().cpu().numpy(), axis=1))
+        ranks = ranks.double() - (len(self._sum) + 1) / 2
         self._sum += ranks.sum(dim=0)
         self._squares += ranks.square().sum(dim=0)
         self.num_clips += 1
@@ -161,11 +161,3 @@ class SinkCalibration:
             score=self.score,
             rule=rule,
         )
-
-
-def frame_ranks(scores: Tensor) -> Tensor:
-    """(T, L) ranks within every frame, 1 for the largest score; equal scores share their mean rank.
-
-    A frame with equal scores thus has no influence on the ranking of positions.
-    """
-    return torch.from_numpy(rankdata(-scores.float().cpu().numpy(), axis=1)).float()

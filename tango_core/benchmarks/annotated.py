@@ -17,11 +17,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from tango_core.benchmarks import tables
-from tango_core.benchmarks.base import Benchmark, Defect, check_limit
-from tango_core.benchmarks.releases import MediaFinder, find_file
-from tango_core.benchmarks.scoring.multiple_choice import LETTERED, letter_of, lettered
-from tango_core.benchmarks.tables import Row, is_missing, text_of
+from tango_core.benchmarks import base, releases, tables
+from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.code_identity import is_outside
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import read_text
@@ -48,7 +45,6 @@ class Record:
         path: The video file or folder of frames, whether it exists or not.
         question: The question.
         clip: (start, end) in seconds, or `None` for the whole file.
-        notes: Remarks about irregularities of this row; those about its options are added.
         length_s: Length of the file in seconds according to the row; `None` if not stated.
         row: The unchanged row of the release; set by `AnnotatedBenchmark`, like the next two.
         index: Row number over the whole release in the order of its files, from 0; what the
@@ -61,9 +57,8 @@ class Record:
     path: str
     question: Question
     clip: Clip = None
-    notes: tuple[str, ...] = ()
     length_s: float | None = None
-    row: Row = field(default_factory=dict)
+    row: tables.Row = field(default_factory=dict)
     index: int = 0
     number: int = 0
 
@@ -78,7 +73,7 @@ class Table:
     """
 
     path: Path
-    rows: Sequence[Row]
+    rows: Sequence[tables.Row]
 
 
 @dataclass(frozen=True)
@@ -191,7 +186,7 @@ def table_columns(names: str, **templates: str) -> Callable[[Record], dict[str, 
         question = record.question
         values = {
             **question.groups,
-            **{name: None if is_missing(own) else own for name, own in record.row.items()},
+            **{name: None if tables.is_missing(own) else own for name, own in record.row.items()},
             "index": record.index,
             "video": record.video_id,
             "question_id": question.id,
@@ -244,7 +239,7 @@ def text_answer_columns(record: Record) -> dict[str, Any]:
     }
 
 
-class AnnotatedBenchmark(Benchmark):
+class AnnotatedBenchmark(base.Benchmark):
     """Reads a public release from a folder; nothing is downloaded and no video is opened.
 
     Args:
@@ -267,7 +262,6 @@ class AnnotatedBenchmark(Benchmark):
         option_columns: Columns with the list of options; the first one that is not empty counts.
             `"option{}"` stands for a column per option, from `option0` to an empty one or "N/A".
         options_have_letters: Whether the entries of that list begin with their letters.
-        option_form: How the options' lines are written in the release; rows that differ get a note.
         answer_column: Column of the answer.
         answer_form: What it holds: the correct option's letter, text, or index from 0.
         hidden_splits: Splits whose answers may be empty.
@@ -292,7 +286,6 @@ class AnnotatedBenchmark(Benchmark):
     id_column: ClassVar[str] = "question_id"
     option_columns: ClassVar[Sequence[str]] = ("options", "candidates")
     options_have_letters: ClassVar[bool] = False
-    option_form: ClassVar[str] = LETTERED
     answer_column: ClassVar[str] = "answer"
     answer_form: ClassVar[Literal["letter", "text", "index"]] = "letter"
     hidden_splits: ClassVar[Sequence[str]] = ()
@@ -317,7 +310,7 @@ class AnnotatedBenchmark(Benchmark):
         # A repository folder of the hub's cache holds snapshots.
         snapshots = [entry for entry in path.glob("snapshots/*") if entry.is_dir()]
         self.root = max(snapshots, key=lambda entry: entry.stat().st_mtime, default=path)
-        self.media = MediaFinder(self.root)
+        self.media = releases.MediaFinder(self.root)
         self._counts: Counter[str] = Counter()
         self.tables = self._tables()
         if not any(table.rows for table in self.tables):
@@ -332,7 +325,7 @@ class AnnotatedBenchmark(Benchmark):
         """
         files = self.task_files.values()
         patterns = [f"{folder}/{file}" for folder in self.task_folders for file in files]
-        first = find_file(self.root, patterns)
+        first = releases.find_file(self.root, patterns)
         if first is None:
             names = self.split_annotations.get(self.split, self.annotations)
             path = self._find_annotations(names)
@@ -349,11 +342,11 @@ class AnnotatedBenchmark(Benchmark):
             for task, path in paths.items()
         ]
 
-    def _rows(self, path: Path) -> list[Row]:
+    def _rows(self, path: Path) -> list[tables.Row]:
         """Read the rows of a file, one per question."""
         return tables.read_rows(path)
 
-    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
+    def _record(self, index: int, number: int, row: tables.Row, table: Table) -> Record:
         """Convert one row to a `Record`.
 
         Args:
@@ -366,7 +359,7 @@ class AnnotatedBenchmark(Benchmark):
             ValueError: If the row is malformed.
         """
         video, clip = self._video(row), self._clip(row)
-        text, choices, lines = self._question(row)
+        text, choices = self._question(row)
         answer = self._answer(row, choices)
         return Record(
             video_id=clip_id(video, clip),
@@ -381,80 +374,77 @@ class AnnotatedBenchmark(Benchmark):
                 span=self._span(row),
             ),
             clip=clip,
-            notes=() if lines is None else tables.form_notes(choices, lines, self.option_form),
             length_s=tables.length_of(row, self.length_column),
         )
 
-    def _file(self, row: Row) -> str:
+    def _file(self, row: tables.Row) -> str:
         """Name of a row's video, with or without the suffix of its file."""
-        return text_of(row, *self.video_columns)
+        return tables.text_of(row, *self.video_columns)
 
-    def _folders(self, row: Row) -> Sequence[str]:
+    def _folders(self, row: tables.Row) -> Sequence[str]:
         """Folders of this row's video alone, where the release has some."""
         return ()
 
-    def _clip(self, row: Row) -> Clip:
+    def _clip(self, row: tables.Row) -> Clip:
         """Part of the video that a row asks about; `None` for the whole file."""
         return None
 
-    def _accepted(self, row: Row) -> tuple[str, ...]:
+    def _accepted(self, row: tables.Row) -> tuple[str, ...]:
         """Right answers to a free-form question."""
         return ()
 
-    def _span(self, row: Row) -> tuple[float, float] | None:
+    def _span(self, row: tables.Row) -> tuple[float, float] | None:
         """The right span of time, for a question about one."""
         return None
 
-    def _id(self, row: Row, video: str, number: int) -> str:
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
         """Id of a row's question; `number` is that of the row in its table, from 0."""
         own = row.get(self.id_column)
-        return self._numbered(f"{video}-") if is_missing(own) else str(own)
+        return self._numbered(f"{video}-") if tables.is_missing(own) else str(own)
 
-    def _video(self, row: Row) -> str:
+    def _video(self, row: tables.Row) -> str:
         """Id of a row's video."""
         return _without_suffix(self._file(row))
 
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
-        """Text and options of a row, and the options' lines as written if they have letters.
+    def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
+        """Text and options of a row.
 
         Options are a list in a column of their own, or lines "(A) .." of the question.
         """
-        text, every = text_of(row, "question"), self.option_columns
-        name = next((one for one in every if not is_missing(row.get(one.format(0)))), None)
+        text, every = tables.text_of(row, "question"), self.option_columns
+        name = next((one for one in every if not tables.is_missing(row.get(one.format(0)))), None)
         both = None if name is not None and row.get(name) != [] else tables.options_in(text)
         if both is not None:
-            return *both, text.removeprefix(f"{both[0]}\n")
+            return both
         if name is None:
             raise InputError("the question has no lines '(A) ..' and there is no list of options")
         choices = (tables.numbered_of if "{}" in name else tables.list_of)(row, name)
-        if not self.options_have_letters:
-            return text, choices, None
-        return text, tables.without_letters(choices), "\n".join(choices)
+        return text, tables.without_letters(choices) if self.options_have_letters else choices
 
-    def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
+    def _answer(self, row: tables.Row, choices: Sequence[str]) -> int | None:
         """Index of a row's correct option; `None` if it is hidden or none of them."""
         column = self.answer_column
-        if self.split in self.hidden_splits and is_missing(row.get(column)):
+        if self.split in self.hidden_splits and tables.is_missing(row.get(column)):
             return None
         if self.answer_form == "text":
             return tables.index_of_text(tables.answer_text_of(row), choices)
         if self.answer_form == "letter":
-            return tables.index_of_letter(text_of(row, column).strip().strip("()."), choices)
+            return tables.index_of_letter(tables.text_of(row, column).strip().strip("()."), choices)
         answer = int(tables.number_of(row, column))
         if not 0 <= answer < len(choices):
             raise InputError(f"{column} {answer} is none of the {len(choices)} options")
         return answer
 
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         """Groups of a row's question."""
-        return {group: text_of(row, column) for group, column in self.group_columns.items()}
+        return {group: tables.text_of(row, column) for group, column in self.group_columns.items()}
 
     def _numbered(self, prefix: str, first: int = 1) -> str:
         """An id: the prefix, and a number that counts the ids with this prefix."""
         self._counts[prefix] += 1
         return f"{prefix}{self._counts[prefix] + first - 1}"
 
-    def entries(self) -> Iterator[Record | Defect]:
+    def entries(self) -> Iterator[Record | base.Defect]:
         """Yield a record, or a defect for a malformed row, in the order of the release."""
         rows = ((table, n, row) for table in self.tables for n, row in enumerate(table.rows))
         seen: set[str] = set()
@@ -462,7 +452,7 @@ class AnnotatedBenchmark(Benchmark):
         for index, (table, number, row) in enumerate(rows):
             where = f"{table.path}, row {number + 1}"
             if all(str(row.get(name, "-") or "").strip() == "" for name in ("question", "answer")):
-                yield Defect(where, "question and answer are empty; skipped", fatal=False)
+                yield base.Defect(where, "question and answer are empty; skipped", fatal=False)
                 continue
             try:
                 record = self._record(index, number, row, table)
@@ -470,11 +460,13 @@ class AnnotatedBenchmark(Benchmark):
                 if question.id in seen:
                     raise InputError(f"question id {question.id!r} occurs twice")
                 seen.add(question.id)
-                odd = tables.option_notes(question.choices, question.answer, row.get("answer"))
-                notes = (*odd, *record.notes)
-                yield replace(record, notes=notes, row=row, index=index, number=number)
+                yield replace(record, row=row, index=index, number=number)
+                written = row.get("answer")
+                if question.choices and question.answer is None and not tables.is_missing(written):
+                    problem = f"the answer {written!r} is none of the options; not scored"
+                    yield base.Defect(where, problem, fatal=False)
             except ValueError as error:
-                yield Defect(where, str(error))
+                yield base.Defect(where, str(error))
 
     def records(self) -> list[Record]:
         """Return all questions in the order of the release.
@@ -484,16 +476,15 @@ class AnnotatedBenchmark(Benchmark):
         """
         if self._records is None:
             entries = list(self.entries())
-            defects = [entry for entry in entries if isinstance(entry, Defect)]
+            defects = [entry for entry in entries if isinstance(entry, base.Defect)]
             broken = [defect for defect in defects if defect.fatal]
             for defect in defects:
                 if not defect.fatal:
                     logger.warning("%s: %s", defect.where, defect.problem)
             if broken:
-                count = "1 row is" if len(broken) == 1 else f"{len(broken)} rows are"
                 split = "" if self.split == "test" else f" --split {self.split}"
                 raise InputError(
-                    f"{broken[0].where}: {broken[0].problem}; {count} malformed, "
+                    f"{broken[0].where}: {broken[0].problem}; malformed rows: {len(broken)}, "
                     f"check all rows with: tango data check {self.name} {self.root}{split}"
                 )
             self._records = [entry for entry in entries if isinstance(entry, Record)]
@@ -501,7 +492,7 @@ class AnnotatedBenchmark(Benchmark):
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order in which the release first asks about them."""
-        check_limit(limit)
+        base.check_limit(limit)
         yield from islice(self.clips(self.records()), limit)
 
     def clips(self, records: Sequence[Record]) -> Iterator[VideoItem]:
@@ -581,7 +572,7 @@ class AnnotatedBenchmark(Benchmark):
             FileNotFoundError: If there is none, in one line that ends with the command that fetches
                 them, if there is one.
         """
-        found = find_file(self.root, [*patterns, *self._cached(patterns)])
+        found = releases.find_file(self.root, [*patterns, *self._cached(patterns)])
         if found is None:
             get = f"tango data get {self.name} --root {shlex.quote(str(self.root))}"
             can_get = self.releases and not is_outside(type(self))

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import ClassVar
 
+from tango_core import code_identity, errors, extensions, types
 from tango_core.benchmarks.protocols.protocol import (
     PLAIN,
     Protocol,
@@ -18,11 +19,7 @@ from tango_core.benchmarks.protocols.protocol import (
 )
 from tango_core.benchmarks.protocols.subtitles import SHOWN
 from tango_core.benchmarks.releases import Release
-from tango_core.code_identity import is_outside, source_files
-from tango_core.errors import InputError
-from tango_core.extensions import last_line_in
 from tango_core.metrics import ACCURACY, Metric
-from tango_core.types import VideoItem
 
 __all__ = ["Benchmark", "CrossTable", "Defect", "PaperColumn", "Protocol"]
 
@@ -171,13 +168,13 @@ class Benchmark(ABC):
         if found is None or found.subtitles is None:
             having = sorted(name for name, own in cls.protocols.items() if own.subtitles)
             hint = f"; protocols that do are: {', '.join(having)}" if having else ""
-            raise InputError(
+            raise errors.InputError(
                 f"benchmark.subtitles true: {cls.title or cls.name} under protocol {protocol} has "
                 f"no prompt with subtitles{hint}; set benchmark.subtitles to false"
             )
         families = found.subtitles.families
         if wording is not None and families and wording not in families:
-            raise InputError(
+            raise errors.InputError(
                 f"benchmark.subtitles true: protocol {protocol} shows subtitles of "
                 f"{cls.title or cls.name} to models of the family {', '.join(families)} alone; "
                 "set benchmark.subtitles to false"
@@ -206,7 +203,7 @@ class Benchmark(ABC):
         self.protocol = self.protocol.for_family(wording)
 
     @abstractmethod
-    def items(self, limit: int | None = None) -> Iterator[VideoItem]:
+    def items(self, limit: int | None = None) -> Iterator[types.VideoItem]:
         """Yield the clips in a fixed order, each with all its questions.
 
         Args:
@@ -216,7 +213,7 @@ class Benchmark(ABC):
             FileNotFoundError: If the annotations are not where the benchmark's layout says.
         """
 
-    def expected_items(self, limit: int | None = None) -> Iterator[VideoItem]:
+    def expected_items(self, limit: int | None = None) -> Iterator[types.VideoItem]:
         """Yield the same clips without writing anything, as for `--dry-run`.
 
         A benchmark that generates its videos overrides this; their files need not exist then.
@@ -229,10 +226,6 @@ class Benchmark(ABC):
         """
         return self.items(limit)
 
-    def defects(self) -> Sequence[Defect]:
-        """Errors in the annotations, for `tango data check`."""
-        return ()
-
 
 def check_limit(limit: int | None) -> None:
     """Raise for a negative number of clips.
@@ -241,7 +234,7 @@ def check_limit(limit: int | None) -> None:
         ValueError: In one line.
     """
     if limit is not None and limit < 0:
-        raise InputError(f"limit must be 0 or more, got {limit}")
+        raise errors.InputError(f"limit must be 0 or more, got {limit}")
 
 
 def check_name(setting: str, value: object, allowed: Iterable[str]) -> None:
@@ -260,7 +253,7 @@ def check_name(setting: str, value: object, allowed: Iterable[str]) -> None:
         return
     near = get_close_matches(str(value).lower(), names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise InputError(f"unknown {setting} {value!r}; {hint}choose one of: {', '.join(names)}")
+    raise errors.InputError(f"unknown {setting} {value!r}; {hint}choose one of: {', '.join(names)}")
 
 
 @contextmanager
@@ -277,18 +270,18 @@ def in_one_line(name: str, cls: type[Benchmark]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_outside(cls) or isinstance(error, MemoryError):
+        if not code_identity.is_outside(cls) or isinstance(error, MemoryError):
             raise
         try:
-            files = {str(path.absolute()) for path in source_files(cls).values()}
+            files = {str(path.absolute()) for path in code_identity.source_files(cls).values()}
         except ValueError:  # defined in no file
             files = set()
-        where, is_last = last_line_in(error, files)
+        where, is_last = extensions.last_line_in(error, files)
         # Errors that a benchmark may raise by its contract are one line already, unless its own
         # line raised them.
         if isinstance(error, (ValueError, OSError, ModuleNotFoundError)) and not is_last:
             raise
         what = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
-        raise InputError(
+        raise errors.InputError(
             f"benchmark.name {name!r} failed{where and f' ({where})'}: {what}"
         ) from error

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import re
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks.annotated import Clip, clip_id
-from tango_core.benchmarks.base import Benchmark, Defect, check_limit, check_name
+from tango_core.benchmarks.base import Benchmark, check_limit, check_name
 from tango_core.benchmarks.protocols.protocol import PLAIN, under_each_harness
 from tango_core.benchmarks.scoring.free_form import MATCHES, words
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
-from tango_core.benchmarks.tables import is_missing, number_of, numbered_rows, parted_by
+from tango_core.benchmarks.tables import is_missing, number_of, numbered_rows
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json
 from tango_core.types import Question, VideoItem
@@ -42,9 +39,6 @@ TABLE_SUFFIXES = (".csv", ".jsonl")
 PROTOCOL = replace(PLAIN, name="custom")
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
 """Columns with a meaning; every other column is a group that results are broken down by."""
-_MEANT = frozenset(COLUMNS)
-
-_ITEMS_PER_CHUNK = 200
 
 # "A. red" or "(A) red" in front of the first option, "B. ..." in front of the second, and so on.
 _MARKS = [re.compile(rf"^(?:\({letter}\)|{letter}[.):])\s*(?=\S)") for letter in LETTERS]
@@ -60,9 +54,6 @@ class CustomBenchmark(Benchmark):
         seed: Ignored.
         protocol: Any of the known names; there is one prompt and one reading rule.
 
-    Attributes:
-        misspelt: Column of the table -> the column with a meaning that was probably meant.
-
     Raises:
         ValueError: If `root` is missing or of no such kind, or a row is malformed.
         FileNotFoundError: If `root` does not exist.
@@ -71,7 +62,7 @@ class CustomBenchmark(Benchmark):
     name = "custom"
     protocols: ClassVar = under_each_harness(PROTOCOL)
     root: Path
-    _items: Iterable[VideoItem]
+    _items: Sequence[VideoItem]
 
     def _open(self, root: str | None) -> None:
         """Find the videos, or read the table."""
@@ -82,18 +73,8 @@ class CustomBenchmark(Benchmark):
             )
         if not self.root.exists():
             raise MissingFileError(f"benchmark.root {root!r} does not exist; check the path")
-        self.misspelt: dict[str, str] = {}
         table = _table_of(self.root)
-        if table is None:
-            self._items = _clips_of_folder(self.root)
-            return
-        names: dict[str, Any] = {}
-        self._items = _clips_of_table(table, names)
-        self.misspelt = _misspelt(names)
-        for name, meant in self.misspelt.items():
-            logger.warning(
-                "%s: column %r is taken for a group; did you mean %r?", table, name, meant
-            )
+        self._items = _clips_of_folder(self.root) if table is None else _clips_of_table(table)
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order of the table, or by name for a folder.
@@ -103,18 +84,6 @@ class CustomBenchmark(Benchmark):
         """
         check_limit(limit)
         return islice(iter(self._items), limit)
-
-    def defects(self) -> list[Defect]:
-        """Columns with nearly the name of another one; fatal if that leaves no questions."""
-        asked = any(item.questions for item in self._items)
-        return [
-            Defect(
-                str(self.root),
-                f"column {name!r} is taken for a group of results; did you mean {meant!r}?",
-                fatal=meant == "question" and not asked,
-            )
-            for name, meant in self.misspelt.items()
-        ]
 
 
 def _table_of(root: Path) -> Path | None:
@@ -131,82 +100,31 @@ def _table_of(root: Path) -> Path | None:
     return found[0] if found else None
 
 
-class _PackedItems:
-    """Clips in a tenth of the memory of `VideoItem` objects, for tables with very many rows."""
-
-    def __init__(self, items: Iterable[VideoItem]) -> None:
-        items = iter(items)
-        chunks = iter(lambda: list(islice(items, _ITEMS_PER_CHUNK)), [])
-        self._chunks = [zlib.compress(pickle.dumps(chunk), 1) for chunk in chunks]
-
-    def __iter__(self) -> Iterator[VideoItem]:
-        """The clips in their order."""
-        for chunk in self._chunks:
-            yield from pickle.loads(zlib.decompress(chunk))
-
-
-def _clips_of_table(table: Path, names: dict[str, Any]) -> _PackedItems:
+def _clips_of_table(table: Path) -> list[VideoItem]:
     """Group a table's rows into clips, in the order in which clips first occur.
-
-    Args:
-        table: The file.
-        names: Filled with the names of its columns, as keys.
 
     Raises:
         ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
             editor shows them: a CSV's header is row 1, a JSON line is its own number.
     """
-    separate: dict[tuple[str, Clip], list[Question]] = {}
-    items = _PackedItems(_adjacent_rows(table, names, separate))
-    if not separate:
-        return items
-    return _PackedItems(
-        replace(item, questions=(*item.questions, *separate.get((item.video_id, item.clip), ())))
-        for item in items
-    )
-
-
-def _adjacent_rows(
-    table: Path, names: dict[str, Any], separate: dict[tuple[str, Clip], list[Question]]
-) -> Iterator[VideoItem]:
-    """Yield the clips of a table with the questions of adjacent rows.
-
-    Args:
-        table: The file.
-        names: See `_clips_of_table`.
-        separate: Filled with the questions of further rows: id and bounds of a clip -> questions.
-    """
-    folder, seen = str(table.parent), set[str]()
+    clips: dict[tuple[str, str, Clip], list[Question]] = {}
     row_of_id: dict[str, int] = {}
-    clip_of: tuple[str, str, Clip] | None = None  # id, path and bounds; none of separate rows
-    name: tuple[str, Clip] | None = None
-    questions: list[Question] = []
     unscored = 0
-    for number, fields in _read_rows(table):
-        names.update(fields)
+    for number, fields in numbered_rows(table):
         try:
             video, clip = _video(fields), _clip(fields)
-            before, name = name, (clip_id(video, clip), clip)
-            if name != before:
-                if clip_of is not None:
-                    yield VideoItem(*clip_of, tuple(questions))
-                is_new = (key := f"{name[0]}{clip is None}") not in seen
-                path = video if "://" in video else os.path.join(folder, video)
-                clip_of = (name[0], path, clip) if is_new else None
-                questions = [] if is_new else separate.setdefault(name, [])
-                seen.add(key)
-            question = _question(fields, number, names)
+            path = video if "://" in video else os.path.join(table.parent, video)
+            own = clips.setdefault((clip_id(video, clip), path, clip), [])
+            question = _question(fields, number)
             if question is None:
                 continue
             if (first := row_of_id.setdefault(question.id, number)) != number:
                 raise InputError(f"id {question.id!r} is already used in row {first}")
-            questions.append(question)
-            unscored += not (question.choices or question.accepted or _answer_in(fields) is None)
+            own.append(question)
+            unscored += not (question.choices or question.accepted or _is_empty(fields, "answer"))
         except ValueError as error:
             raise InputError(f"{table}, row {number}: {error}") from error
-    if clip_of is not None:
-        yield VideoItem(*clip_of, tuple(questions))
-    if not seen:
+    if not clips:
         raise InputError(f"{table}: no rows; give at least one with a video")
     if unscored:
         logger.warning(
@@ -215,6 +133,7 @@ def _adjacent_rows(
             unscored,
             "answer is" if unscored == 1 else "answers are",
         )
+    return [VideoItem(*clip, tuple(questions)) for clip, questions in clips.items()]
 
 
 def _clips_of_folder(root: Path) -> list[VideoItem]:
@@ -258,33 +177,9 @@ def _videos_below(root: Path) -> Iterator[Path]:
             yield folder
 
 
-def _read_rows(table: Path) -> Iterator[tuple[int, Fields]]:
-    """Rows of a `.csv` or `.jsonl` table, with their numbers; empty lines are skipped.
-
-    Raises:
-        ValueError: As `_clips_of_table`.
-    """
-    for number, fields in numbered_rows(table):
-        if not isinstance(fields, dict):
-            kind = type(fields).__name__
-            raise InputError(f"{table}, row {number}: must be a JSON object, got {kind}")
-        if table.suffix.lower() == ".csv":
-            if "video" not in fields:
-                names = f"{', '.join(fields)}{parted_by(list(fields))}"
-                raise InputError(f"{table}, row 1: the header has no column 'video': {names}")
-            fields = {name: field.strip() for name, field in fields.items()}
-        yield number, fields
-
-
-def _misspelt(names: Iterable[str]) -> dict[str, str]:
-    """Columns whose name is nearly that of a column with a meaning that the table lacks."""
-    # Not "match": "batch" and "patch" differ by a letter, and unscored answers are reported anyway.
-    lacking = [column for column in COLUMNS if column not in (*names, "match")]
-    near = {n: get_close_matches(n.lower(), lacking, 1, 0.8) for n in sorted({*names} - {*COLUMNS})}
-    return {name: found[0] for name, found in near.items() if found}
-
-
 def _video(fields: Fields) -> str:
+    if not isinstance(fields, dict):
+        raise InputError(f"must be a JSON object, got {type(fields).__name__}")
     video = _text(fields, "video")
     if not video:
         raise InputError("no video; name a file, or leave the whole row out")
@@ -293,14 +188,13 @@ def _video(fields: Fields) -> str:
     return video
 
 
-def _question(fields: Fields, number: int, names: Iterable[str]) -> Question | None:
+def _question(fields: Fields, number: int) -> Question | None:
     """The question of a row; `None` if it only names a video."""
-    text, choices, answer = _text(fields, "question"), _choices(fields), _answer_in(fields)
+    text, choices = _text(fields, "question"), _choices(fields)
+    answer = None if _is_empty(fields, "answer") else fields["answer"]
     if not text:
         if choices or answer is not None:
-            near = _misspelt(names).items()
-            meant = [f"; did you mean {name!r}?" for name, to in near if to == "question"]
-            raise InputError(f"options or an answer without a question{''.join(meant)}")
+            raise InputError("options or an answer without a question")
         return None
     match = _text(fields, "match")
     if match:
@@ -309,22 +203,20 @@ def _question(fields: Fields, number: int, names: Iterable[str]) -> Question | N
             raise InputError(f"match {match!r} beside options; it is for free-form questions")
         if answer is None:
             raise InputError(f"match {match!r} without an answer to compare replies with")
-    given = {name: str(value) for name, value in fields.items() if not is_missing(value)}
+    given = {name: str(value).strip() for name, value in fields.items() if not is_missing(value)}
     return Question(
-        id=given.get("id", str(number)),
+        id=given.get("id") or str(number),
         text=text,
         choices=choices,
         answer=_index(answer, choices) if choices and answer is not None else None,
-        groups={n: value for n, value in given.items() if n not in _MEANT and value.strip()},
+        groups={name: value for name, value in given.items() if value and name not in COLUMNS},
         accepted=_accepted(answer) if match else (),
         match="contains" if match == "contains" else "exact",
     )
 
 
-def _answer_in(fields: Fields) -> Any:
-    """A row's answer; `None` if it is empty."""
-    answer = fields.get("answer")
-    return None if answer is None or str(answer).strip() == "" else answer
+def _is_empty(fields: Fields, name: str) -> bool:
+    return fields.get(name) is None or str(fields[name]).strip() == ""
 
 
 def _text(fields: Fields, name: str) -> str:
@@ -346,30 +238,29 @@ def _clip(fields: Fields) -> Clip:
 
 
 def _seconds(fields: Fields, name: str) -> float | None:
-    value = fields.get(name)
-    if value is None or str(value).strip() == "":
+    if _is_empty(fields, name):
         return None
     try:
         seconds = number_of(fields, name)
     except (ValueError, OverflowError):
         seconds = -1.0
     if seconds < 0:
-        raise InputError(f"{name} must be seconds, 0 or more, got {value!r}")
+        raise InputError(f"{name} must be seconds, 0 or more, got {fields[name]!r}")
     return seconds
 
 
 def _choices(fields: Fields) -> tuple[str, ...]:
     """Read options; letters in front of all of them are removed."""
-    value = fields.get("options")
-    if value is None or value == "":
+    if _is_empty(fields, "options"):
         return ()
-    texts = _texts(value, "options")
+    texts = _texts(fields["options"], "options")
     if not 2 <= len(texts) <= len(LETTERS):
-        raise InputError(f"give 2 to {len(LETTERS)} options, got {len(texts)}: {value!r}")
+        raise InputError(f"give 2 to {len(LETTERS)} options, got {len(texts)}")
     if not all(texts):
         raise InputError(f"option {LETTERS[texts.index('')]} is empty")
-    if all(mark.match(text) for mark, text in zip(_MARKS, texts, strict=False)):
-        texts = [mark.sub("", text, count=1) for mark, text in zip(_MARKS, texts, strict=False)]
+    marked = list(zip(_MARKS, texts, strict=False))
+    if all(mark.match(text) for mark, text in marked):
+        texts = [mark.sub("", text, count=1) for mark, text in marked]
     return tuple(texts)
 
 
@@ -407,8 +298,8 @@ def _index(value: Any, choices: tuple[str, ...]) -> int:
         return letter
     if text.isdecimal() and int(text) < len(choices):
         return int(text)
+    last = LETTERS[len(choices) - 1]
     raise InputError(
-        f"answer {value!r} is none of the {len(choices)} options; "
-        f"give a letter from A to {LETTERS[len(choices) - 1]}, an index from 0 "
-        f"to {len(choices) - 1}, or an option's text"
+        f"answer {value!r} is none of the {len(choices)} options; give a letter from A to {last}, "
+        f"an index from 0 to {len(choices) - 1}, or an option's text"
     )

@@ -59,7 +59,7 @@ class Release:
         annotations: Patterns of the annotation files, as in `ReleasePart`.
         videos: Patterns of the videos or their archives; empty if they are not in it.
         subtitles: Patterns of the subtitles.
-        into: As in `ReleasePart`.
+        into: As in `ReleasePart`; by default the root, as lmms-eval unpacks archives.
         gated: Who may have it, in a few words; "" for everyone. The hub is asked in any case.
         revision: Branch, tag or commit.
         notes: What is not in it, or where else it is: one sentence each.
@@ -70,7 +70,7 @@ class Release:
     annotations: tuple[str, ...]
     videos: tuple[str, ...] = ()
     subtitles: tuple[str, ...] = ()
-    into: str | None = None
+    into: str | None = ""
     gated: str = ""
     revision: str = "main"
     notes: tuple[str, ...] = ()
@@ -81,10 +81,6 @@ class Release:
         named = (("annotations", self.annotations), ("videos", self.videos))
         every = (*named, ("subtitles", self.subtitles))
         return tuple(ReleasePart(name, files, self.into) for name, files in every if files)
-
-    def part(self, name: str) -> ReleasePart | None:
-        """The part of that name."""
-        return next((part for part in self.parts if part.name == name), None)
 
 
 def archive_of(path: str) -> str | None:

@@ -7,12 +7,12 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from tango_core.benchmarks.scoring.multiple_choice import LETTERED, LETTERS, lettered
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.errors import InputError
 from tango_core.local_files import parse_json, read_text
 
@@ -58,14 +58,27 @@ def read_rows(path: Path) -> list[Row]:
         rows = _read_parquet(path)
     else:
         raise InputError(f"{path}: not a table; known kinds are {', '.join(SUFFIXES)}")
-    check_rows(rows, f"{path}:")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"{path}: must be a list of objects, one per question")
     return cast("list[Row]", rows)
 
 
-def check_rows(rows: object, what: str) -> None:
-    """Raise if a value is no list of rows; `what` begins the message."""
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"{what} must be a list of objects, one per question")
+def nested_rows(path: Path, rows_of: Callable[[Any], list[Row]], form: str) -> list[Row]:
+    """Read a JSON document that is no list of rows.
+
+    Args:
+        path: The file.
+        rows_of: Makes rows of its content.
+        form: What it must hold, for errors.
+
+    Raises:
+        ValueError: If it holds something else.
+    """
+    content = read_json(path)
+    try:
+        return rows_of(content)
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
+        raise InputError(f"{path}: must hold {form}; download the file again") from error
 
 
 def is_missing(value: Any) -> bool:
@@ -179,16 +192,16 @@ def of_videos(path: Path, rows: Sequence[Row], *names: str) -> list[Row]:
     Raises:
         ValueError: If `qa` holds something else.
     """
-    found: list[Row] = []
-    for number, row in enumerate(rows, start=1):
-        asked = row.get("qa", [row])
-        if not isinstance(asked, list) or not all(isinstance(one, Mapping) for one in asked):
-            raise InputError(
-                f"{path}, line {number}: qa must be a list of questions; download the file again"
-            )
-        own = {name: row.get(name) for name in names} if "qa" in row else {}
-        found += [{**own, **one} for one in asked]
-    return found
+    try:
+        return [
+            {**({name: row.get(name) for name in names} if "qa" in row else {}), **one}
+            for row in rows
+            for one in row.get("qa", [row])
+        ]
+    except TypeError as error:
+        raise InputError(
+            f"{path}: qa must be a list of questions; download the file again"
+        ) from error
 
 
 def bounds_of(row: Row) -> tuple[float, float]:
@@ -229,38 +242,6 @@ def options_in(text: str) -> tuple[str, tuple[str, ...]] | None:
     if not letters or letters != LETTERS[: len(letters)]:
         return None
     return parts[0], tuple(part.removesuffix("\n") for part in parts[2::2])
-
-
-def option_notes(choices: Sequence[str], answer: int | None, written: object) -> list[str]:
-    """Notes about irregular options of a question.
-
-    Args:
-        choices: The options; none for a free-form question, which gets no notes.
-        answer: Index of the correct one; `None` if it is unknown or none of them.
-        written: The answer in the row; missing where answers are hidden.
-    """
-    notes = []
-    if not choices or (answer is None and _is_absent(written)):
-        return []
-    if answer is None:
-        notes.append(f"the answer {str(written)!r} is none of the options; not scored")
-    elif not choices[answer].strip():
-        notes.append("the right option is empty")
-    elif choices.count(choices[answer]) > 1:
-        notes.append(f"the right option {choices[answer]!r} occurs twice")
-    elif len(set(choices)) < len(choices):
-        notes.append("two options are equal")
-    if len(choices) < 2:
-        notes.append("there is only one option")
-    return notes
-
-
-def form_notes(choices: Sequence[str], written: str, form: str = LETTERED) -> tuple[str, ...]:
-    """Note if a release's option lines differ from the form used in the prompt."""
-    if "\n".join(lettered(choices, form)) == written:
-        return ()
-    example = form.format(letter="A", text="text")
-    return (f"options are not written {example!r}; the prompt has them in that form",)
 
 
 def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -306,14 +287,6 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise InputError(f"{path}, row {number + 1}: {error}") from error
     except ValueError as error:
         raise InputError(f"{path}, row {number}: {error}") from error
-
-
-def parted_by(header: Sequence[str]) -> str:
-    """The end of an error message for a CSV whose columns have another separator."""
-    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-        if len(header) == 1 and separator in header[0]:
-            return f"; its columns are parted by {name}: save it with commas"
-    return ""
 
 
 def _read_parquet(path: Path) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ Packages and modules, each importing only from those before it:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -24,13 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tango_core.errors import InputError
 from tango_core.extensions import load_extension
-from tango_core.models.base import (
-    DecoderShape,
-    LanguageModel,
-    LLMShape,
-    ModelSpec,
-    VisionEncoder,
-)
+from tango_core.models.base import LanguageModel, LLMShape, ModelSpec, VisionEncoder
 from tango_core.models.family import ModelEntry, ModelFamily, ModelRequest
 from tango_core.models.options import (
     EncodeBatch,
@@ -47,11 +40,8 @@ from tango_core.video.sampling import SAMPLINGS, Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-logger = logging.getLogger(__name__)
-
 __all__ = [
     "MODELS",
-    "DecoderShape",
     "FamilyOptions",
     "LLMShape",
     "LanguageModel",
@@ -186,16 +176,11 @@ def model_entry(name: str) -> ModelEntry:
     """Find a model in `MODELS`, among entry points, or as `my_package.my_module:my_entry`.
 
     Raises:
-        ValueError: If there is no such model, or the named object is not a `ModelEntry`.
+        ValueError: If there is no such model.
     """
     if name in MODELS:
         return MODELS[name]
-    entry = load_extension("model", "model.name", name, MODELS)
-    if not isinstance(entry, ModelEntry):
-        raise InputError(
-            f"model.name {name!r} must name a ModelEntry, got {type(entry).__name__}; "
-            "write my_model = ModelEntry(family, path, num_frames) in that module"
-        )
+    entry: ModelEntry = load_extension("model", "model.name", name, MODELS)
     return entry
 
 
@@ -290,8 +275,6 @@ def _placed(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -
 
     if isinstance(model, str):
         spec = describe_model(model, path, **options)
-    elif path is not None or set(options) - {"device"}:
-        raise TypeError("a ModelSpec is complete: pass a model's name to choose path and options")
     else:
         spec = replace(model, **options)
     raise_if_not_computed(spec.dtype, spec.device)
@@ -303,8 +286,6 @@ def _sinks_for(spec: ModelSpec, path: str) -> SinkList:
     sinks = read_sinks(path)
     if spec.grid is not None:
         sinks.on(spec.grid, spec.name)
-    if sinks.digest and sinks.digest != spec.digest:
-        logger.warning("model.sinks %s was made with another checkpoint than %s", path, spec.path)
     return sinks
 
 
@@ -315,7 +296,5 @@ def _checkpoint_of(name: str, entry: ModelEntry) -> str:
 
         return str(embedded_checkpoint())
     if entry.path is None:
-        raise InputError(
-            f"model {name} has no checkpoint of its own; set model.path to a directory or hub id"
-        )
+        raise InputError(f"model {name} has no checkpoint of its own; set model.path")
     return entry.path

@@ -49,9 +49,9 @@ class AnswerSession(ABC, Generic[RequestT]):
     """
 
     @property
-    @abstractmethod
     def full(self) -> bool:
-        """Whether enough requests wait for the next step."""
+        """Whether enough requests wait for the next step; by default one is enough."""
+        return self.busy
 
     @property
     @abstractmethod
@@ -79,6 +79,16 @@ class AnswerSession(ABC, Generic[RequestT]):
         """Do a part of the work; return finished requests with their answers or their error."""
 
 
+def answers_to(request: RequestT, session: AnswerSession[RequestT]) -> list[Answer]:
+    """Answer one request in a new session; raises its error."""
+    session.add(request)
+    while True:
+        for _, found in session.step():
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+
 class OneByOne(AnswerSession[RequestT]):
     """Answers one request per step.
 
@@ -97,11 +107,6 @@ class OneByOne(AnswerSession[RequestT]):
         self._waiting: deque[RequestT] = deque()
 
     @property
-    def full(self) -> bool:
-        """See `AnswerSession`: a single request is enough."""
-        return bool(self._waiting)
-
-    @property
     def busy(self) -> bool:
         """See `AnswerSession`."""
         return bool(self._waiting)
@@ -112,8 +117,6 @@ class OneByOne(AnswerSession[RequestT]):
 
     def step(self) -> list[tuple[RequestT, list[Answer] | Exception]]:
         """See `AnswerSession`."""
-        if not self._waiting:
-            return []
         request = self._waiting.popleft()
         try:
             return [(request, self._answer(request))]
@@ -238,9 +241,6 @@ class LLMShape:
 ALL_SIGNALS = frozenset({"attention", "frame_embeddings", "keys", "saliency"})
 """The optional fields of `VisualFeatures` that an encoder may compute."""
 
-# Alias: the name of `LLMShape` in release 0.1.
-DecoderShape = LLMShape
-
 
 @dataclass(frozen=True)
 class ModelSpec:
@@ -327,35 +327,15 @@ def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
     missing = sorted(needs - spec.provides)
     if not missing:
         return
+    remedy = ""
     if spec.saliency_source is not None and set(missing) <= {"saliency", "frame_embeddings"}:
-        raise InputError(
-            f"model {spec.name} at {spec.path} has no pooling head to compute "
-            f"{', '.join(missing)}; set model.saliency_from to {spec.saliency_source} (hub id or "
-            "local directory), or use a method with score: attention"
-        )
-    if "merged_attention" in missing:
-        raise InputError(
-            f"the encoder of model {spec.name} merges no frames; set model.merge_layers, e.g. to "
-            "'6,21,23', of a LLaVA model"
-        )
+        remedy = f"; set model.saliency_from to {spec.saliency_source}, or use score: attention"
+    elif "merged_attention" in missing:
+        remedy = "; set model.merge_layers, e.g. to '6,21,23', of a LLaVA model"
     raise InputError(
-        f"model {spec.name} cannot compute {', '.join(missing)}; "
-        f"it provides {', '.join(sorted(spec.provides))}"
+        f"model {spec.name} cannot compute {', '.join(missing)}; it provides "
+        f"{', '.join(sorted(spec.provides))}{remedy}"
     )
-
-
-def raise_if_wrong_size(spec: ModelSpec, frames: VideoFrames) -> None:
-    """Raise for frames whose size the encoder does not accept.
-
-    Raises:
-        ValueError: If they are not `spec.frames.size`.
-    """
-    size = frames.pixels.shape[1:3]
-    if size != spec.frames.size:
-        raise InputError(
-            f"frames must be {spec.frames.size} pixels (height, width) for model {spec.name}, "
-            f"got {size}; decode them with its FrameSpec"
-        )
 
 
 class VisionEncoder(ABC):
@@ -375,23 +355,6 @@ class VisionEncoder(ABC):
             ValueError: If this encoder cannot compute a requested signal, or the frames' size is
                 wrong.
         """
-
-    def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
-        """Compute signals of a clip whose tokens are stored.
-
-        Encoders may override this to skip work that only tokens need.
-
-        Args:
-            frames: As `encode`.
-            needs: As `encode`.
-
-        Returns:
-            Features with signals bitwise equal to those of `encode`; the tokens are undefined.
-
-        Raises:
-            ValueError: As `encode`.
-        """
-        return self.encode(frames, needs)
 
     def frame_bytes(self, height: int, width: int) -> int | None:
         """Memory of the activations of a frame of this size in pixels, rounded up.
@@ -471,15 +434,4 @@ class LanguageModel(ABC):
             guard: Called with every error first; raises if no other request can be answered after
                 it.
         """
-
-        def answer(asked: ClipPrompts) -> list[Answer]:
-            return self.answer(
-                asked.video,
-                asked.prompts,
-                pruner=asked.pruner,
-                positions=asked.positions,
-                max_new_tokens=asked.max_new_tokens,
-                share_prefix=asked.share_prefix,
-            )
-
-        return OneByOne(answer, guard)
+        return OneByOne(lambda asked: self.answer(**vars(asked)), guard)

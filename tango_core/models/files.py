@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import CONFIG_MAPPING
 
 from tango_core.errors import InputError
@@ -27,16 +30,12 @@ from tango_core.models.checkpoints.directory import (
     resolve_checkpoint,
     weights_digest,
 )
-from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
 from tango_core.models.checkpoints.weights import Rename
 from tango_core.models.family import Half, ModelRequest
-from tango_core.models.language.chat import ChatFormat, chat_format
+from tango_core.models.language.chat import ChatFormat
 from tango_core.models.placement import resolve_dtype
 from tango_core.models.towers.patches import PatchLayout
 from tango_core.video import FrameSpec
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,35 @@ class Extras:
     """Content of the optional tango.json of a checkpoint."""
 
     chat: ChatFormat
-    sinks: tuple[int, ...] | None
-    note: str
+    sinks: Sequence[int] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Normalisation:
+    """Normalisation (pixel * scale - mean) / std per colour channel.
+
+    Attributes:
+        scale: Factor that maps pixels to [0, 1].
+        mean: (3, 1, 1) float32 mean per channel.
+        std: (3, 1, 1) float32 standard deviation per channel.
+    """
+
+    scale: float
+    mean: Tensor
+    std: Tensor
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """(..., h, w, 3) uint8 -> (..., 3, h, w) float32."""
+        return (pixels.movedim(-1, -3).float() * self.scale - self.mean) / self.std
 
 
 class FamilyFiles(ABC):
     """Reads the files of checkpoints of one architecture.
 
     Attributes:
+        title: Name of the architecture in messages.
+        kinds: Its `model_type`s in messages.
         chat: Chat format of a checkpoint whose tango.json has none.
         mean: Default mean of the pixels per channel.
         std: Default standard deviation of the pixels per channel.
@@ -64,6 +84,8 @@ class FamilyFiles(ABC):
         ranks_itself: Whether the tower ranks tokens without a second checkpoint.
     """
 
+    title: str
+    kinds: str
     chat: ChatFormat
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -75,7 +97,6 @@ class FamilyFiles(ABC):
     has_newline = False
     ranks_itself = True
 
-    @abstractmethod
     def read_config(self, checkpoint: Checkpoint) -> Any:
         """Configuration of the architecture in transformers.
 
@@ -83,6 +104,30 @@ class FamilyFiles(ABC):
             ArchitectureError: If the checkpoint is of another architecture.
             ValueError: If this project does not support its variant.
         """
+        content = checkpoint.config()
+        config = self.config_of(checkpoint, content)
+        if config is None:
+            raise ArchitectureError(
+                f"{checkpoint.name} holds a {content.get('model_type')!r} "
+                f"model, not {self.kinds}; choose another model.name or give a {self.title} "
+                "checkpoint"
+            )
+        for name, value, known in self.limits(config):
+            if value not in known:
+                supported = " or ".join(map(repr, known))
+                raise InputError(
+                    f"{checkpoint.name}: {name} of config.json is "
+                    f"{value!r}, but only {supported} is supported; use another checkpoint"
+                )
+        return config
+
+    @abstractmethod
+    def config_of(self, checkpoint: Checkpoint, content: dict[str, Any]) -> Any:
+        """The configuration for the content of config.json; `None` for another architecture."""
+
+    def limits(self, config: Any) -> tuple[tuple[str, Any, tuple[Any, ...]], ...]:
+        """(setting, its value, the supported values) of settings that may differ."""
+        return ()
 
     @abstractmethod
     def facts(
@@ -105,22 +150,28 @@ class FamilyFiles(ABC):
             ValueError: If it has unknown keys or wrong values.
         """
         content = checkpoint.read_json("tango.json") or {}
-        unknown = sorted(set(content) - {"chat", "sinks", "note"})
-        if unknown:
+        try:
+            chat = ChatFormat(**content["chat"]) if "chat" in content else self.chat
+            return Extras(**{**content, "chat": chat})
+        except TypeError as error:
             raise InputError(
-                f"{checkpoint.source}/tango.json: unknown key {unknown[0]!r}; "
-                "known are chat, sinks, note"
-            )
-        sinks = content.get("sinks")
-        return Extras(
-            chat=chat_format(content.get("chat"), checkpoint.source, self.chat),
-            sinks=None if sinks is None else tuple(int(sink) for sink in sinks),
-            note=str(content.get("note", "")),
-        )
+                f"{checkpoint.source}/tango.json: {error}; its keys are chat (opening, after_clip, "
+                "closing), sinks and note"
+            ) from None
 
     def normalisation(self, checkpoint: Checkpoint, device: torch.device) -> Normalisation:
-        """How pixels are normalised, on a device."""
-        return read_normalisation(checkpoint, self.mean, self.std, device)
+        """How pixels are normalised, on a device: as the preprocessor files say, if they do."""
+        nested = checkpoint.read_json("processor_config.json") or {}
+        content: dict[str, Any] = (
+            checkpoint.read_json("video_preprocessor_config.json")
+            or checkpoint.read_json("preprocessor_config.json")
+            or nested.get("video_processor")
+            or nested.get("image_processor")
+            or {}
+        )
+        values = (content.get("image_mean") or self.mean, content.get("image_std") or self.std)
+        mean, std = torch.tensor(values, device=device).view(2, -1, 1, 1)
+        return Normalisation(float(content.get("rescale_factor") or 1 / 255), mean, std)
 
     def rename(self, half: Half) -> Rename:
         """Map names of tensors to those in one half, and those of the other half to `None`.
@@ -146,8 +197,7 @@ class FamilyFiles(ABC):
         config = self.read_config(checkpoint)
         if request.saliency_from is not None and self.ranks_itself:
             raise InputError(
-                f"model.saliency_from is no setting of model {request.name}, whose tower ranks "
-                "tokens by itself; leave it out"
+                f"model.saliency_from is no setting of model {request.name}; leave it out"
             )
         facts = self.facts(checkpoint, config, request, options)
         notes = (self.extras(checkpoint).note, self.note(checkpoint, request, options))
@@ -167,32 +217,11 @@ class FamilyFiles(ABC):
         return ModelSpec(**{**common, **facts})
 
 
-def raise_unless_supported(
-    checkpoint: Checkpoint, checks: tuple[tuple[str, Any, Any], ...]
-) -> None:
-    """Raise for settings that this project does not support.
-
-    Args:
-        checkpoint: The checkpoint.
-        checks: (setting, its value, the only supported value).
-
-    Raises:
-        ValueError: For the first one with another value.
-    """
-    for name, value, known in checks:
-        if value != known:
-            raise InputError(
-                f"{checkpoint.setting} {checkpoint.source}: {name} of config.json is {value!r}, "
-                f"but only {known!r} is supported; use another checkpoint"
-            )
-
-
 class PatchFiles(FamilyFiles):
     """Files of models whose tower takes pairs of frames at native aspect ratio (Qwen's).
 
     Attributes:
         model_type: `model_type` of config.json.
-        title: Name of the architecture in messages.
         least_tokens: Default minimum number of tokens of a frame.
         most_tokens: Default maximum number of tokens of a frame.
         all_tokens: Maximum number of tokens of a clip, two frames counting as one; `None` for none.
@@ -202,34 +231,16 @@ class PatchFiles(FamilyFiles):
     vision = ("model.visual.",)
     vision_root = "model.visual."
     model_type: str
-    title: str
     least_tokens: int
     most_tokens: int
     all_tokens: int | None = None
     only_lowered = False
 
-    def read_config(self, checkpoint: Checkpoint) -> Any:
-        """See `FamilyFiles.read_config`."""
-        content = checkpoint.config()
-        where, kind = f"{checkpoint.setting} {checkpoint.source}", content.get("model_type")
-        if kind == f"{self.model_type}_moe":
-            raise ArchitectureError(
-                f"{where} holds a {kind!r} model, a mixture of experts, which is not supported; "
-                f"give a dense {self.title} checkpoint"
-            )
-        if kind != self.model_type:
-            raise ArchitectureError(
-                f"{where} holds a {kind!r} model, not {self.model_type!r}; choose another "
-                f"model.name or give a {self.title} checkpoint"
-            )
-        config = CONFIG_MAPPING[self.model_type].from_dict(content)
-        width, own = config.vision_config.out_hidden_size, config.text_config.hidden_size
-        if width != own:
-            raise InputError(
-                f"{where}: vision_config.out_hidden_size is {width}, but the language model has "
-                f"width {own}; correct config.json"
-            )
-        return config
+    def config_of(self, checkpoint: Checkpoint, content: dict[str, Any]) -> Any:
+        """See `FamilyFiles.config_of`."""
+        if content.get("model_type") != self.model_type:
+            return None
+        return CONFIG_MAPPING[self.model_type].from_dict(content)
 
     def patch_layout(self, config: Any) -> PatchLayout:
         """Sizes of patches and tokens."""
@@ -241,14 +252,17 @@ class PatchFiles(FamilyFiles):
     ) -> dict[str, Any]:
         """Bounds of the area of a frame; see `FamilyFiles.facts`."""
         multiple = self.patch_layout(config).multiple
-        token, area = multiple**2, options.frame_area
-        largest = area or options.max_pixels or self.most_tokens * token
-        if self.only_lowered and not area:
-            largest = min(largest, self.most_tokens * token)
+        token, area, chosen = multiple**2, options.frame_area, options.max_pixels
+        if area is not None and chosen is not None:
+            raise InputError("model.frame_area takes the place of model.max_pixels; leave one out")
+        most = self.most_tokens * token
+        largest = next(one for one in (area, chosen, most) if one is not None)
+        if self.only_lowered and area is None:
+            largest = min(largest, most)
         if largest < token:
             raise InputError(
-                f"model.{'frame_area' if area else 'max_pixels'} must be at least one token of "
-                f"{multiple} x {multiple} pixels, {token}, got {largest}"
+                f"model.{'max_pixels' if area is None else 'frame_area'} must be at least one "
+                f"token of {multiple} x {multiple} pixels, {token}, got {largest}"
             )
         smallest = getattr(options, "min_pixels", None) or self.least_tokens * token
         frames = FrameSpec(

@@ -68,13 +68,7 @@ def attend(
         return attend_in_blocks(queries, keys, values, scale, is_causal)
     with without_plans() if queries.device.type == "cuda" else nullcontext():
         return functional.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=mask,
-            is_causal=is_causal,
-            scale=scale,
-            enable_gqa=enable_gqa,
+            queries, keys, values, mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
         )
 
 
@@ -127,14 +121,9 @@ def compiled(call: CallT) -> CallT:
 def _compiles(kind: str, backend: Any) -> bool:
     """Whether a backend can compile for a kind of device."""
     try:
-        torch.compile(_small, backend=backend)(torch.ones(8, device=kind))
+        torch.compile(lambda values: values.exp() * 2, backend=backend)(torch.ones(8, device=kind))
     except Exception as error:  # any library involved may raise
         reason = " ".join(str(error).splitlines()[:2]).strip() or type(error).__name__
         logger.warning("model.compile does nothing: torch cannot compile for %s (%s)", kind, reason)
         return False
     return True
-
-
-def _small(values: Tensor) -> Tensor:
-    """A small function with two steps to fuse."""
-    return values.exp() * 2

@@ -1,4 +1,7 @@
-"""The language half of every family: stock layers, output projection, layout and engine."""
+"""The language half of every family: stock layers, output projection, layout and engine.
+
+And the input embeddings of a question, which need no layers.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ from functools import partial
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
-from transformers import AutoModel
+from transformers import CONFIG_MAPPING, AutoModel, AutoTokenizer
 
+from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
-from tango_core.models.checkpoints.tokenizer import load_tokenizer, read_eos_ids
 from tango_core.models.checkpoints.weights import Rename, load_module, read_tensors
 from tango_core.models.files import FamilyFiles
 from tango_core.models.language.engine import Engine, LayoutAndEngine, NativeEngine
 from tango_core.models.language.prompt import PromptLayout
 from tango_core.models.placement import resolve_devices
+
+_EMBEDDING = "language_model.embed_tokens.weight"
 
 
 class LanguageHalf(nn.Module):
@@ -54,7 +60,7 @@ def load_language_half(
     checkpoint = resolve_checkpoint(spec.path, spec.revision)
     config = files.read_config(checkpoint)
     rename, dtype = files.rename("language"), getattr(torch, spec.dtype)
-    tied = {"lm_head.weight": "language_model.embed_tokens.weight"}
+    tied = {"lm_head.weight": _EMBEDDING}
     on_vllm = spec.engine == "vllm" and spec.device != "meta"
     half: nn.Module = load_module(
         lambda: LanguageHalf(config.text_config, files.has_newline),
@@ -64,8 +70,9 @@ def load_language_half(
         device=torch.device("meta") if on_vllm else resolve_devices(spec.device),
         tied=tied if config.tie_word_embeddings else None,
     )
-    if on_vllm:
-        half = _newline(checkpoint, rename, dtype) if files.has_newline else half
+    if on_vllm and files.has_newline:
+        (newline,) = _read(checkpoint, rename, {"image_newline"})
+        half.image_newline = nn.Parameter(newline.to(dtype), requires_grad=False)
     tokenizer = load_tokenizer(checkpoint, config.text_config)
     layout = layout_class(spec, tokenizer, files.extras(checkpoint).chat, config, half)
     eos_ids = read_eos_ids(checkpoint, config, tokenizer)
@@ -73,29 +80,43 @@ def load_language_half(
     if on_vllm:
         from tango_core.models.language.vllm_engine import LanguageWeights, VllmEngine
 
-        is_tied = config.tie_word_embeddings and _is_tied(checkpoint, rename)
         tensors = partial(read_tensors, checkpoint, rename)
-        weights = LanguageWeights(config, is_tied, tensors)
+        stored = bool(_read(checkpoint, rename, {"lm_head.weight"}))
+        weights = LanguageWeights(config, config.tie_word_embeddings and not stored, tensors)
         engine = VllmEngine(spec, weights, layout.decode, eos_ids)
     else:
         engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
     return LayoutAndEngine(spec, layout, engine)
 
 
-def _newline(checkpoint: Checkpoint, rename: Rename, dtype: torch.dtype) -> nn.Module:
-    """A module with the newline token alone."""
-    half = nn.Module()
-    (newline,) = _read(checkpoint, rename, {"image_newline"})
-    half.image_newline = nn.Parameter(newline.to(dtype), requires_grad=False)
-    return half
+class QuestionEmbedder:
+    """Reads the embeddings of a question's tokens from the mapped file of a checkpoint.
 
+    Args:
+        spec: From `describe_model`.
+        files: Files of the family.
 
-def _is_tied(checkpoint: Checkpoint, rename: Rename) -> bool:
-    """Whether the output projection is the embedding, or stored and equal to it."""
-    first, *other = _read(
-        checkpoint, rename, {"lm_head.weight", "language_model.embed_tokens.weight"}
-    )
-    return all(torch.equal(first, one) for one in other)
+    Raises:
+        ValueError: If the tokenizer is missing.
+    """
+
+    def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
+        checkpoint = resolve_checkpoint(spec.path, spec.revision)
+        self._tokenizer = load_tokenizer(checkpoint, files.read_config(checkpoint).text_config)
+        self._dtype: torch.dtype = getattr(torch, spec.dtype)
+        (self._rows,) = _read(checkpoint, files.rename("language"), {_EMBEDDING})
+
+    def __call__(self, text: str) -> torch.Tensor:
+        """Embeddings of a text's tokens, without tokens that start or end a sequence.
+
+        Args:
+            text: Not empty.
+
+        Returns:
+            (M, D) in the model's dtype, on the CPU.
+        """
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return self._rows[ids].to(self._dtype)
 
 
 def _read(checkpoint: Checkpoint, rename: Rename, names: set[str]) -> list[torch.Tensor]:
@@ -106,3 +127,48 @@ def _read(checkpoint: Checkpoint, rename: Rename, names: set[str]) -> list[torch
         return name if isinstance(name, str) and name in names else None
 
     return [value for _, value in read_tensors(checkpoint, chosen)]
+
+
+def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
+    """Load the tokenizer of a checkpoint without running code from it.
+
+    Args:
+        checkpoint: The checkpoint.
+        text_config: Configuration of the language model, for a checkpoint whose config.json
+            transformers does not know.
+
+    Raises:
+        ValueError: If it has no tokenizer, or one that cannot be read without custom code.
+    """
+    # A configuration overrides the class in the tokenizer's files. The model type alone is not
+    # enough: LLaVA's authors combine `llava` with Qwen2's tokenizer.
+    content = checkpoint.config()
+    known = content.get("model_type") in CONFIG_MAPPING and all(
+        hasattr(transformers, name) for name in content.get("architectures") or ()
+    )
+    try:
+        return AutoTokenizer.from_pretrained(
+            checkpoint.directory,
+            local_files_only=True,
+            trust_remote_code=False,
+            config=None if known else text_config,
+        )
+    except (ValueError, OSError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(" :.")
+        raise InputError(
+            f"{checkpoint.name}: its tokenizer cannot be read ({reason}); "
+            "give a checkpoint with a stock tokenizer.json"
+        ) from error
+
+
+def read_eos_ids(checkpoint: Checkpoint, config: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end a reply: the generation config's, else the model's, else the tokenizer's."""
+    generation = checkpoint.read_json("generation_config.json") or {}
+    candidates = (
+        generation.get("eos_token_id"),
+        getattr(config, "eos_token_id", None),
+        getattr(config.text_config, "eos_token_id", None),
+        tokenizer.eos_token_id,
+    )
+    found: int | list[int] = next((ids for ids in candidates if ids is not None), [])
+    return frozenset([found] if isinstance(found, int) else found)

@@ -165,24 +165,13 @@ IMPLEMENTATION = "tango_onednn"
 """Name under which this attention is registered in transformers, for towers."""
 
 
-def _attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """The attention function registered in transformers."""
-    if attends(query, key, attention_mask, is_causal=False):
-        attended = attend_in_blocks(query, key, value, scaling, is_causal=False)
-        return attended.transpose(1, 2), None
+def _attention(module: nn.Module, *parts: Any, scaling: float, **options: Any) -> Any:
+    """The attention function registered in transformers, for queries, keys, values and a mask."""
+    query, key, value, mask = parts
+    if attends(query, key, mask, is_causal=False):
+        return attend_in_blocks(query, key, value, scaling, is_causal=False).transpose(1, 2), None
     attend: Any = sdpa_attention_forward
-    found: tuple[Tensor, None] = attend(
-        module, query, key, value, attention_mask, scaling=scaling, **options
-    )
-    return found
+    return attend(module, *parts, scaling=scaling, **options)
 
 
 AttentionInterface.register(IMPLEMENTATION, _attention)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from tango_core.errors import InputError
 
@@ -49,6 +49,29 @@ class FamilyOptions:
         return ""
 
 
+@dataclass(frozen=True)
+class FrameAreaOptions(FamilyOptions):
+    """Options of families whose frames keep their shape; the area is part of `ModelSpec.frames`.
+
+    Attributes:
+        published_pixels: The `max_pixels` of the publications, if it is not the family's default.
+        max_pixels: Largest area of a frame in pixels; `None` for the family's default.
+        frame_area: Instead of `max_pixels`: area in pixels to which every frame is scaled at its
+            aspect ratio, as in VLMEvalKit on Video-MME-v2 (448 x 448).
+    """
+
+    published_pixels: ClassVar[int | None] = None
+    max_pixels: int | None = None
+    frame_area: int | None = None
+
+    def input_size(self) -> str:
+        """The frame area, if it is not the published one."""
+        if self.frame_area is not None:
+            return f"frame_area={self.frame_area}"
+        usual = self.max_pixels in (None, self.published_pixels)
+        return "" if usual else f"max_pixels={self.max_pixels}"
+
+
 OptionsT = TypeVar("OptionsT", bound=FamilyOptions)
 
 
@@ -80,25 +103,6 @@ def checked_options(cls: type[OptionsT], model: str, options: Mapping[str, Any])
     return cls(
         **{name: _checked(f"model.{name}", value, hints[name]) for name, value in made.items()}
     )
-
-
-def raise_if_wrong_area(area: int | None, others: Mapping[str, int | None]) -> None:
-    """Raise for an invalid `frame_area`, or one that is combined with an option it replaces.
-
-    Args:
-        area: The setting; `None` for none.
-        others: Values of the options that it replaces, by name.
-
-    Raises:
-        ValueError: In one line that names the setting.
-    """
-    if area is None:
-        return
-    if area < 1:
-        raise InputError(f"model.frame_area must be 1 or larger, got {area}")
-    given = [name for name, value in others.items() if value is not None]
-    if given:
-        raise InputError(f"model.frame_area takes the place of model.{given[0]}; leave one out")
 
 
 def raise_unless_one_of(setting: str, value: Any, allowed: tuple[Any, ...]) -> None:

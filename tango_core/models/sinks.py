@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from tango_core.errors import InputError, MissingFileError
+from tango_core.errors import InputError
 from tango_core.local_files import parse_json, read_text
 
 # Grid -> positions, from the run scripts of the official Tango release: 14 x 14 is
@@ -34,19 +33,17 @@ class SinkList:
         grid: (H, W) of the tokens of a frame.
         positions: Flat positions h * W + w on that grid, distinct.
         source: Origin, for error messages.
-        digest: Digest of the checkpoint they were found with, or "".
     """
 
     grid: tuple[int, int]
     positions: tuple[int, ...]
     source: str = ""
-    digest: str = ""
 
     def __post_init__(self) -> None:
         """Raise for positions that are not on the grid."""
         total = self.grid[0] * self.grid[1]
-        distinct = len(set(self.positions)) == len(self.positions)
-        if not distinct or any(not 0 <= position < total for position in self.positions):
+        whole = all(type(one) is int and 0 <= one < total for one in self.positions)
+        if not whole or len(set(self.positions)) < len(self.positions):
             raise InputError(
                 f"{self.source or 'sinks'}: sinks must be distinct positions in [0, {total}) of a "
                 f"{self.grid[0]} x {self.grid[1]} grid, got {list(self.positions)}"
@@ -60,9 +57,7 @@ class SinkList:
         """
         if grid != self.grid:
             raise InputError(
-                f"model.sinks {self.source} was made for a grid of {self.grid[0]} x {self.grid[1]} "
-                f"tokens, but a frame of model {model} has {grid[0]} x {grid[1]}; make one for it "
-                "with `tango analyze sinks`"
+                f"model.sinks {self.source} is for a grid of {self.grid}, model {model} has {grid}"
             )
         return self.positions
 
@@ -71,30 +66,14 @@ def read_sinks(path: str) -> SinkList:
     """Read a file that `tango analyze sinks` wrote, or one with its keys `grid` and `sinks`.
 
     Raises:
-        FileNotFoundError: If the file does not exist.
         ValueError: If it is not a sink file.
     """
-    file = Path(os.path.expanduser(path))
-    if not file.is_file():
-        raise MissingFileError(
-            f"model.sinks {path}: no such file; write one with `tango analyze sinks`"
-        )
     try:
-        content = parse_json(read_text(file), path)
+        content = parse_json(read_text(Path(os.path.expanduser(path))), path)
         height, width = (int(side) for side in content["grid"])
-        positions = tuple(_whole(position) for position in content["sinks"])
-        model = content.get("model") or {}
-        digest = str(model.get("digest", "")) if isinstance(model, dict) else ""
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return SinkList((height, width), tuple(content["sinks"]), path)
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"model.sinks {path} is not a sink file ({type(error).__name__}: {error}); it needs "
-            '{"grid": [H, W], "sinks": [positions]} as `tango analyze sinks` writes it'
+            f"model.sinks {path} is not a sink file ({type(error).__name__}: {error}); write one "
+            "with `tango analyze sinks`"
         ) from error
-    return SinkList((height, width), positions, path, digest)
-
-
-def _whole(value: Any) -> int:
-    """A position, which must be a whole number."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{value!r} is not a position")
-    return value

@@ -23,7 +23,6 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from tango_core.errors import InputError
 from tango_core.models.language.chat import ChatFormat
 
 if TYPE_CHECKING:
@@ -32,17 +31,8 @@ if TYPE_CHECKING:
 IMAGE_SIZE = 128
 PATCH_SIZE = 8
 
-_PACKAGED = Path(__file__).parent.parent / "tiny"
-
-_PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE = (
-    "<pad>",
-    "<unk>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<video>",
-    "<image>",
-)
-_SPECIAL = (_PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE)
+_SPECIAL = ("<pad>", "<unk>", "<|im_start|>", "<|im_end|>", "<video>", "<image>")
+_PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE = _SPECIAL
 _ROLES = ("user", "assistant")
 
 # `QWEN_1_5` restricted to this model's vocabulary, without a system turn.
@@ -53,7 +43,7 @@ TINY_CHAT = ChatFormat(
 
 def embedded_checkpoint() -> Path:
     """Directory of the built-in model, which is part of this package."""
-    return _PACKAGED
+    return Path(__file__).parent.parent / "tiny"
 
 
 def tiny_config(num_words: int) -> LlavaOnevisionConfig:
@@ -103,15 +93,8 @@ def tiny_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
 
     Args:
         words: Distinct words without spaces, in the order of their ids.
-
-    Raises:
-        ValueError: If a word occurs twice.
     """
     tokens = (*_SPECIAL, *_ROLES, *words)
-    if len(set(tokens)) != len(tokens):
-        raise InputError(
-            "the words of a tokenizer must be distinct and none a role or special token"
-        )
     vocabulary = {token: index for index, token in enumerate(tokens)}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=_UNKNOWN))
     tokenizer.normalizer = normalizers.Replace(Regex("[?.,:]"), " ")
@@ -150,22 +133,20 @@ def save_tiny(
     config = LlavaOnevisionConfig.from_dict({**model.config.to_dict(), "dtype": "float16"})
     config.architectures = [type(model).__name__]
     config.save_pretrained(directory)
-    _write_json(
-        directory / "generation_config.json", {"eos_token_id": config.text_config.eos_token_id}
-    )
     tiny_tokenizer(words).save_pretrained(directory)
-    _write_json(
-        directory / "preprocessor_config.json",
-        {
-            "image_mean": [0.5] * 3,
-            "image_std": [0.5] * 3,
-            "rescale_factor": 1 / 255,
-            "size": {"height": IMAGE_SIZE, "width": IMAGE_SIZE},
-        },
-    )
-    _write_json(directory / "tango.json", {"chat": asdict(TINY_CHAT), "note": note})
-
-
-def _write_json(path: Path, content: object) -> None:
-    """Write indented JSON."""
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    half_range = [0.5] * 3
+    for name, content in (
+        ("generation_config", {"eos_token_id": config.text_config.eos_token_id}),
+        (
+            "preprocessor_config",
+            {
+                "image_mean": half_range,
+                "image_std": half_range,
+                "rescale_factor": 1 / 255,
+                "size": {"height": IMAGE_SIZE, "width": IMAGE_SIZE},
+            },
+        ),
+        ("tango", {"chat": asdict(TINY_CHAT), "note": note}),
+    ):
+        text = json.dumps(content, indent=2) + "\n"
+        (directory / f"{name}.json").write_text(text, encoding="utf-8")

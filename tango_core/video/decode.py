@@ -25,6 +25,8 @@ from tango_core.video.sampling import clip_window, frame_indices, numbered_windo
 # Pixel formats of the profile High 4:4:4, which decord reads wrong.
 _HIGH_444 = ("yuv444", "yuvj444", "gbr")
 
+_TRUNCATED = "the file is probably truncated"
+
 # The header's length is rounded, and in Matroska it may be that of the audio; smaller differences
 # do not indicate missing frames.
 LOSS_SLACK_S = 0.5
@@ -67,40 +69,43 @@ def decode_frames(
     Raises:
         VideoDecodeError: If the file cannot be decoded or has no frame where the clip is.
         DecoderUnavailableError: If `spec.decoder` is not installed.
-        TypeError: If `spec` is not a `FrameSpec`.
         ValueError: If the clip is not 0 <= start <= end.
     """
     path = os.fspath(path)
-    if not isinstance(spec, FrameSpec):
-        raise TypeError(
-            f"decode_frames takes a FrameSpec, such as encoder.spec.frames or FrameSpec(8), got "
-            f"{spec!r}"
-        )
     start, end = (0.0, math.inf) if clip is None else clip
     if not 0 <= start <= end or math.isinf(start):
         raise InputError(f"{path}: clip bounds ({start}, {end}) must satisfy 0 <= start <= end")
     if os.path.isdir(path):
-        reader = FolderReader(path, spec.folder_fps)
-        length_s = len(reader.times) / spec.folder_fps
+        folder = FolderReader(path, spec.folder_fps)
+        length_s = len(folder.times) / spec.folder_fps
         if start > length_s:
             raise VideoDecodeError(
-                f"{path}: the clip starts at {start:g} s but its {len(reader.times)} images end at "
-                f"{length_s:.2f} s; check the clip's bounds and folder_fps"
+                f"{path}: the clip starts at {start:g} s but its images end at {length_s:.2f} s"
             )
-        window = numbered_window(len(reader.times), start, end, spec.folder_fps, first=1)
+        window = numbered_window(len(folder.times), start, end, spec.folder_fps, first=1)
         if spec.sampling == "per_second":
             # lmms-eval's LLaVA-Video takes all the frames it may from a folder of images.
             spec = replace(spec, sampling="truncate")
-        return _collect(path, reader, spec, window, [], spec.folder_fps, start)
+        return _collect(folder, spec, window, [], spec.folder_fps, start)
     index = read_index(path, index_folder)
     warnings = [index.problem] if index.problem else []
-    *others, last = _candidates(path, spec, index, warnings)
-    for open_reader in others:
+    candidates = _candidates(path, spec, index, warnings)
+    for open_reader in candidates:
         try:
-            return _decode_file(path, open_reader, index, spec, (start, end), warnings)
+            with closing(open_reader()) as reader:
+                window, notes = _locate_clip(reader, index, (start, end), spec)
+                frames = _collect(reader, spec, window, [*warnings, *notes], index.rate, start)
+            break
         except ReaderError as failure:
+            if open_reader is candidates[-1]:
+                raise
             warnings.append(str(failure).removeprefix(f"{path}: "))
-    return _decode_file(path, last, index, spec, (start, end), warnings)
+    lost = [
+        f"the file has lost frames between {before:.2f} s and {after:.2f} s"
+        for before, after in index.seconds(index.holes)
+        if before < end and start < after
+    ]
+    return replace(frames, damage=(*lost, *frames.damage))
 
 
 def decoder_versions(decoder: DecoderName) -> str:
@@ -140,10 +145,7 @@ def _candidates(
 ) -> list[Callable[[], FrameReader]]:
     """List the readers in the order to try them; a file is opened only when one is called."""
     if spec.decoder not in ("auto", "pyav") and is_mirrored(path):
-        raise VideoDecodeError(
-            f"{path}: its header says to mirror the pictures, which {spec.decoder} does not do; "
-            "use decode.decoder: auto"
-        )
+        raise VideoDecodeError(f"{path}: its header says to mirror it; use decode.decoder: auto")
     if spec.decoder in ("torchcodec", "torchcodec_cuda"):
         on_gpu = spec.decoder == "torchcodec_cuda"
         kind = optional.TorchcodecCudaReader if on_gpu else optional.TorchcodecReader
@@ -165,44 +167,18 @@ def _decord_reader(path: str, index: PacketIndex, warnings: list[str]) -> Callab
     if doubt is None:
         return partial(optional.DecordReader, path, index.times)
     if index.codec == "h264" and index.pixel_format.startswith(_HIGH_444):
-        raise VideoDecodeError(
-            f"{path}: decord decodes H.264 4:4:4 ({index.pixel_format}) to wrong pictures "
-            "behind the first keyframe; use decode.decoder: auto"
-        )
+        raise VideoDecodeError(f"{path}: decord reads H.264 4:4:4 wrong; use decode.decoder: auto")
     warnings.append(f"decord may return neighbouring frames on this file: {doubt}")
     if not index.has_gaps:
         return partial(optional.DecordReader, path)
     if index.reordered:
         raise VideoDecodeError(
-            f"{path}: decord does not tell when its frames are shown (dropped frames in "
-            f"{index.container}); use decode.decoder: auto"
+            f"{path}: decord tells no times of dropped frames; use decode.decoder: auto"
         )
     return partial(optional.DecordReader, path, index.seconds(index.numbers))
 
 
-def _decode_file(
-    path: str,
-    open_reader: Callable[[], FrameReader],
-    index: PacketIndex,
-    spec: FrameSpec,
-    clip: tuple[float, float],
-    warnings: Sequence[str],
-) -> VideoFrames:
-    """Decode one clip with one reader."""
-    with closing(open_reader()) as reader:
-        window, notes = _locate_clip(path, reader.times, index, clip, spec)
-        warnings = (*warnings, *notes)
-        frames = _collect(path, reader, spec, window, warnings, index.rate, clip[0])
-    lost = [
-        f"the file has lost frames between {before:.2f} s and {after:.2f} s"
-        for before, after in index.seconds(index.holes)
-        if before < clip[1] and clip[0] < after
-    ]
-    return replace(frames, damage=(*lost, *frames.damage))
-
-
 def _collect(
-    path: str,
     reader: FrameReader,
     spec: FrameSpec,
     window: tuple[int, int],
@@ -217,20 +193,18 @@ def _collect(
     positions = first + frame_indices(stop - first, spec.num_frames, spec.sampling, rate)
     unique, slots = np.unique(positions, return_inverse=True)
     pictures: list[Picture] = []
-    size: tuple[int, int] | None = None
-    source: ClipSource | None = None
+    size = source = None
     for _, picture in reader.fetch(unique):
-        if size is None:
+        if size is None or source is None:
+            source = ClipSource(duration_s, picture.shape[0])
             try:
                 size = spec.frame_size(picture.shape[0], picture.shape[1], len(positions))
             except ValueError as error:
-                raise VideoDecodeError(f"{path}: {error}") from error
-        source = source or ClipSource(duration_s, picture.shape[0])
+                raise VideoDecodeError(f"{reader.path}: {error}") from error
         pictures.append(resize(picture, size))
     if len(pictures) != len(unique):
         raise ReaderError(
-            f"{path}: {len(pictures)} of {len(unique)} frames decoded; "
-            "the file is probably truncated"
+            f"{reader.path}: {len(pictures)} of {len(unique)} frames decoded; {_TRUNCATED}"
         )
     times = reader.times[positions]
     if spec.times == "average_rate":
@@ -249,8 +223,7 @@ def _duration(times: Times, rate: float | None) -> float:
     """Length of a clip as the published harnesses count it: frames divided by average rate."""
     if rate:
         return len(times) / rate
-    step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    return float(times[-1] - times[0]) + step
+    return float(times[-1] - times[0]) + _usual_step(times)
 
 
 def _counted(problems: Sequence[str]) -> list[str]:
@@ -259,13 +232,12 @@ def _counted(problems: Sequence[str]) -> list[str]:
 
 
 def _locate_clip(
-    path: str, times: Times, index: PacketIndex, clip: tuple[float, float], spec: FrameSpec
+    reader: FrameReader, index: PacketIndex, clip: tuple[float, float], spec: FrameSpec
 ) -> tuple[tuple[int, int], Sequence[str]]:
     """Find the frames of a clip, and compare them with what the header announces.
 
     Args:
-        path: Path for error messages.
-        times: (n,) seconds of the frames that can be decoded.
+        reader: The open file.
         index: Header and packet data of the file.
         clip: (start, end) in seconds; the end may be infinite.
         spec: Number of frames, and whether bounds are frame numbers at the average rate.
@@ -277,20 +249,16 @@ def _locate_clip(
         VideoDecodeError: If there are no frames, the clip starts behind the last one, or the file
             was cut off and fewer frames than wanted are left of a clip that had more.
     """
-    num_frames = spec.num_frames
+    path, times, num_frames = reader.path, reader.times, spec.num_frames
     if len(times) == 0:
-        reason = "the file is probably truncated"
-        if index.container.startswith("webp"):
-            reason = "FFmpeg does not decode animated WebP; convert it, for example to mp4"
-        raise VideoDecodeError(f"{path}: 0 of {num_frames} frames decoded; {reason}")
+        raise VideoDecodeError(f"{path}: 0 of {num_frames} frames decoded; {_TRUNCATED}")
     start, end = clip
     frames_end = _end_of_frames(times, index)
     announced_end = max(index.duration_s or 0.0, frames_end)
     cut_off = announced_end - frames_end > max(LOSS_SLACK_S, LOSS_SLACK_SHARE * announced_end)
     if start > announced_end:
         raise VideoDecodeError(
-            f"{path}: the clip starts at {start:g} s but the video ends at {announced_end:.2f} s; "
-            "check the clip's bounds"
+            f"{path}: the clip starts at {start:g} s but the video ends at {announced_end:.2f} s"
         )
     rate = index.rate
     if spec.sampling == "middles" and rate:
@@ -301,17 +269,13 @@ def _locate_clip(
         return window, ()
     extent = f"frames end at {frames_end:.2f} s of {announced_end:.2f} s announced"
     if start > frames_end:
-        raise VideoDecodeError(
-            f"{path}: the clip starts at {start:g} s but {extent}; the file is probably truncated"
-        )
+        raise VideoDecodeError(f"{path}: the clip starts at {start:g} s but {extent}; {_TRUNCATED}")
     num_left = window[1] - window[0]
     num_lost = round((min(end, announced_end) - frames_end) * (rate or 25.0))
     if num_lost <= 0:
         return window, ()
     if num_left < min(num_frames, num_left + num_lost):
-        raise VideoDecodeError(
-            f"{path}: {num_left} of {num_frames} frames decoded; the file is probably truncated"
-        )
+        raise VideoDecodeError(f"{path}: {num_left} of {num_frames} frames decoded; {_TRUNCATED}")
     return window, (extent,)
 
 
@@ -319,5 +283,8 @@ def _end_of_frames(times: Times, index: PacketIndex) -> float:
     """End of the last frame's display time in seconds; a final still may be long."""
     if index.trusted and times[-1] >= index.times[-1]:
         return max(index.end_s, float(times[-1]))
-    step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    return float(times[-1]) + (step or 1.0 / (index.rate or 25.0))
+    return float(times[-1]) + (_usual_step(times) or 1.0 / (index.rate or 25.0))
+
+
+def _usual_step(times: Times) -> float:
+    return float(np.median(np.diff(times))) if len(times) > 1 else 0.0

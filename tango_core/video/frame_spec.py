@@ -54,31 +54,21 @@ class FrameSpec:
 
     def __post_init__(self) -> None:
         """Raise for settings that no clip can satisfy."""
-        if self.num_frames < 1:
-            raise InputError(f"num_frames must be 1 or larger, got {self.num_frames}")
-        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
-            raise InputError(f"size must be (height, width) in pixels, got {self.size}")
-        if self.sampling not in SAMPLINGS:
-            raise InputError(
-                f"unknown sampling {self.sampling!r}; choose one of: {', '.join(SAMPLINGS)}"
-            )
-        if self.decoder not in DECODERS:
-            raise InputError(
-                f"unknown decoder {self.decoder!r}; choose one of: {', '.join(DECODERS)}"
-            )
-        if self.size is not None and self.max_pixels is not None:
-            raise InputError("size and max_pixels exclude each other; set one of them to null")
-        if self.multiple < 1:
-            raise InputError(f"multiple must be 1 or larger, got {self.multiple}")
-        if self.max_pixels is not None and not self.min_pixels <= self.max_pixels:
-            raise InputError(
-                "min_pixels must not exceed max_pixels, "
-                f"got {self.min_pixels} and {self.max_pixels}"
-            )
-        if self.area is not None and (self.area < 1 or self.max_pixels is None):
-            raise InputError(f"area must be 1 or larger, beside max_pixels, got {self.area}")
-        if not 0 < self.folder_fps < math.inf:
-            raise InputError(f"folder_fps must be a positive number, got {self.folder_fps}")
+        for holds, message in (
+            (self.num_frames >= 1, f"num_frames must be 1 or larger, got {self.num_frames}"),
+            (
+                self.sampling in SAMPLINGS,
+                f"unknown sampling {self.sampling!r}; choose one of: {', '.join(SAMPLINGS)}",
+            ),
+            (
+                self.decoder in DECODERS,
+                f"unknown decoder {self.decoder!r}; choose one of: {', '.join(DECODERS)}",
+            ),
+            (not (self.size and self.max_pixels), "size and max_pixels exclude each other"),
+            (0 < self.folder_fps < math.inf, "folder_fps must be a positive number"),
+        ):
+            if not holds:
+                raise InputError(f"{message}; got {self}")
 
     def largest_area(self, num_frames: int) -> float | None:
         """Largest frame area in a clip of `num_frames` frames; `None` for no bound.

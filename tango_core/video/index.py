@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import uuid
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-from zipfile import BadZipFile
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -52,10 +51,6 @@ _CHUNK_HEADER = 8
 # decord and PyAV give equal bytes for these; on 10-bit video they differ by up to 48 of 255.
 _DECORD_PIXEL_FORMATS = ("yuv420p", "yuvj420p")
 _CUT_OFF = "File ended prematurely"
-
-
-def _no_ticks(*shape: int) -> Indices:
-    return np.zeros(shape, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +98,10 @@ class PacketIndex:
     places: Indices = field(repr=False)
     keyframes: Indices = field(repr=False)
     end_s: float
-    numbers: Indices = field(default_factory=lambda: _no_ticks(0), repr=False)
-    reordered: bool = False
-    holes: Indices = field(default_factory=lambda: _no_ticks(0, 2), repr=False)
-    problem: str = ""
+    numbers: Indices = field(repr=False)
+    reordered: bool
+    holes: Indices = field(repr=False)
+    problem: str
 
     @property
     def seekable(self) -> bool:
@@ -156,12 +151,8 @@ Packets = npt.NDArray[np.void]
 """Packets of a stream in the order of the file, of the type `_PACKET`."""
 
 
-class _Entry(NamedTuple):
-    """Where the content of an AVI's packet begins, its bytes, and the number of its frame."""
-
-    position: int
-    size: int
-    number: int
+# Where the content of an AVI's packet begins, its bytes, and the number of its frame.
+_Entry = tuple[int, int, int]
 
 
 def read_index(path: str, folder: str | None = None) -> PacketIndex:
@@ -202,22 +193,20 @@ def _index_of(
     # FFmpeg adds to the index of an AVI what it reads, so it is read before the first packet.
     is_avi = container.format.name == "avi"
     promised = [
-        _Entry(entry.pos + _CHUNK_HEADER, entry.size, entry.timestamp)
+        (entry.pos + _CHUNK_HEADER, entry.size, entry.timestamp)
         for entry in (stream.index_entries if is_avi else ())
     ]
     problems: list[str] = []
     is_damaged = False
     if packets is None:
-        name = container.format.name
-        with _errors_of(name if name.startswith(RESYNCING_CONTAINERS) else None) as errors:
+        with _errors_of(container.format.name) as errors:
             packets = np.fromiter(_read(container, stream, problems), _PACKET)
         # The early end of a file does not count.
         is_damaged = bool(problems) or any(_CUT_OFF not in error for error in errors)
     index = _build_index(container, stream, packets, "".join(problems))
     if is_avi:
         numbers = np.where(packets["dts"] == _UNKNOWN, 0, packets["dts"])
-        found = packets["position"], packets["size"], numbers
-        read = [_Entry(*one) for one in zip(*(part.tolist() for part in found), strict=True)]
+        read = np.stack([packets["position"], packets["size"], numbers], axis=1).tolist()
         holes = _lost_of_avi(path, promised, read, stream.frames)
     else:
         holes = _skipped(index) if is_damaged else []
@@ -225,14 +214,11 @@ def _index_of(
 
 
 @contextmanager
-def _errors_of(name: str | None) -> Iterator[list[str]]:
-    """Collect what FFmpeg's demuxer `name` reports in its log, which it says nowhere else."""
+def _errors_of(name: str) -> Iterator[list[str]]:
+    """Collect what FFmpeg's demuxer `name` reports in its log, if it says it nowhere else."""
     import av
 
     texts: list[str] = []
-    if name is None:
-        yield texts
-        return
     level, skips = av.logging.get_level(), av.logging.get_skip_repeated()
     av.logging.set_level(av.logging.ERROR)
     # A message that equals the one of the file before must be reported, too.
@@ -240,7 +226,8 @@ def _errors_of(name: str | None) -> Iterator[list[str]]:
     try:
         with av.logging.Capture() as messages:
             yield texts
-        texts += [text for _, source, text in messages if source == name]
+        if name.startswith(RESYNCING_CONTAINERS):
+            texts += [text for _, source, text in messages if source == name]
     finally:
         av.logging.set_skip_repeated(skips)
         av.logging.set_level(level)
@@ -259,8 +246,6 @@ def _place_in(folder: str, path: str) -> Path | None:
     return Path(folder, key[:2], f"{key}.npz")
 
 
-# What numpy, zipfile and zlib raise for damaged files, in which any byte may have changed.
-_DAMAGE = (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, BadZipFile, zlib.error)
 _ARRAYS = ("shown", "ticks", "places", "keyframes", "numbers", "holes")
 
 
@@ -286,7 +271,7 @@ def _load(file: Path) -> PacketIndex | None:
             facts = json.loads(str(stored["facts"]))
             facts["time_base"] = Fraction(*facts["time_base"])
             return PacketIndex(**facts, **{name: stored[name].cumsum(axis=0) for name in _ARRAYS})
-    except _DAMAGE:
+    except Exception:  # any, from numpy, zipfile or zlib: any byte may have changed
         return None
 
 
@@ -365,7 +350,7 @@ def _build_index(
     keys = places[packets["is_keyframe"][places]]
     key_dts = np.where(dts[keys] == _UNKNOWN, pts[keys], dts[keys])
     known_dts = dts[dts != _UNKNOWN]
-    numbers = _no_ticks(0)
+    numbers = np.zeros(0, dtype=np.int64)
     if name.startswith(NUMBERED_CONTAINERS) and len(np.unique(known_dts)) == len(packets):
         numbers = np.unique(known_dts)
     rate = stream.average_rate or stream.guessed_rate
@@ -407,6 +392,7 @@ def _build_index(
         end_s=float(last_tick * time_base) - origin_s,
         numbers=numbers,
         reordered=bool((pts != dts).any()),
+        holes=np.zeros((0, 2), dtype=np.int64),
         problem=problem,
     )
 
@@ -426,13 +412,9 @@ def _duration(container: InputContainer, stream: VideoStream) -> float | None:
     late = (container.format.name.startswith("matroska") and container.start_time) or 0
     begin_s = max(0, late) / 1_000_000
     tag = next((v for k, v in stream.metadata.items() if k.upper().startswith("DURATION")), "")
-    parts = tag.split(":")
-    if len(parts) == 3:
-        try:
-            end_s = int(parts[0]) * 3600 + int(parts[1]) * 60 + float(parts[2])
-            return max(0.0, end_s - begin_s)
-        except ValueError:
-            pass
+    if found := re.fullmatch(r"(\d+):(\d+):([\d.]+)", tag):
+        end_s = int(found[1]) * 3600 + int(found[2]) * 60 + float(found[3])
+        return max(0.0, end_s - begin_s)
     return max(0.0, container.duration / 1_000_000 - begin_s) if container.duration else None
 
 
@@ -445,6 +427,11 @@ def _decord_doubt(
     """
     codec, pixel_format = stream.codec_context.name, stream.codec_context.pix_fmt
     name, videos = container.format.name, len(container.streams.video)
+    pts = packets["pts"]
+    last_key = np.maximum.accumulate(np.where(packets["is_keyframe"], np.arange(len(pts)), -1))
+    ticks = np.sort(pts)
+    steps = np.diff(ticks)
+    first_s = float(ticks[:1].sum() * (stream.time_base or 0))
     doubts = (
         (codec != "h264", f"codec {codec}"),
         (pixel_format not in _DECORD_PIXEL_FORMATS, f"pixel format {pixel_format}"),
@@ -452,25 +439,13 @@ def _decord_doubt(
         (videos != 1, f"{videos} video streams"),
         (not trusted, "frame times are missing or repeated"),
         (packets["hidden"].any(), "an edit list hides frames"),
+        ((last_key < 0).any() or (pts < pts[last_key]).any(), "open groups of pictures"),
+        (first_s > max(0, container.start_time or 0) / 1e6 + 1e-3, "the video starts late"),
+        (first_s < 0, "negative frame times"),
+        # Matroska rounds to milliseconds, so steps of a constant rate differ by one tick.
+        (len(steps) and np.ptp(steps) > 1, "variable frame rate"),
     )
-    doubt = next((reason for applies, reason in doubts if applies), None)
-    return doubt or _order_doubt(container, stream, packets)
-
-
-def _order_doubt(container: InputContainer, stream: VideoStream, packets: Packets) -> str | None:
-    """The same by the order and the times of the packets, all of which have a time."""
-    pts = packets["pts"]
-    last_key = np.maximum.accumulate(np.where(packets["is_keyframe"], np.arange(len(pts)), -1))
-    if (last_key < 0).any() or (pts < pts[last_key]).any():
-        return "open groups of pictures"
-    ticks = np.sort(pts)
-    if ticks[0] * float(stream.time_base or 0) > max(0, container.start_time or 0) / 1e6 + 1e-3:
-        return "the video starts late (edit list)"
-    if ticks[0] < 0:
-        return "negative frame times"
-    steps = np.diff(ticks)
-    # Matroska rounds to milliseconds, so steps of a constant rate differ by one tick.
-    return "variable frame rate" if len(steps) and np.ptp(steps) > 1 else None
+    return next((reason for applies, reason in doubts if applies), None)
 
 
 def _lost_of_avi(
@@ -486,19 +461,19 @@ def _lost_of_avi(
         size = int.from_bytes(file.read(8)[4:], "little")
         if not read or size == 0 or os.path.getsize(path) < size + 8:
             return []
-        there = {(packet.position, packet.size) for packet in read}
-        lost = [e for e in promised if e.size and (e.position, e.size) not in there]
+        there = {(position, length) for position, length, _ in read}
+        lost = [entry for entry in promised if entry[1] and entry[:2] not in there]
         numbers = []
-        for entry in lost:
-            file.seek(max(0, entry.position - _CHUNK_HEADER))
+        for position, _, number in lost:
+            file.seek(max(0, position - _CHUNK_HEADER))
             if file.read(4)[2:] != b"pc":  # a change of colours, which is no packet
-                numbers.append(entry.number)
-    end = max(announced, *(packet.number + 1 for packet in [*read, *promised]))
+                numbers.append(number)
+    end = max(announced, *(number + 1 for *_, number in [*read, *promised]))
     if numbers:
-        kept = [e.number for e in promised if (e.position, e.size) in there]
+        kept = [entry[2] for entry in promised if entry[:2] in there]
         return [(max((n for n in kept if n < min(numbers)), default=0), end)]
-    is_indexed = there <= {(entry.position, entry.size) for entry in promised}
-    if is_indexed or max(packet.number for packet in read) + 1 == end:
+    is_indexed = there <= {entry[:2] for entry in promised}
+    if is_indexed or max(number for *_, number in read) + 1 == end:
         return []
     return [(0, end)]
 

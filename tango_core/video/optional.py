@@ -10,7 +10,6 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator
 from importlib import import_module, metadata
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,40 +19,35 @@ from tango_core.video.index import PacketIndex
 from tango_core.video.reader import DecoderUnavailableError, Indices, Picture, ReaderError, Times
 
 _SOURCE_POSITION = re.compile(r"(\[[\d:]+\]\s*)?\S+\.(cc|h):\d+:\s*")
+# Module to import, and what to install.
+_TORCHCODEC = ("torchcodec.decoders", "'tango-video[torchcodec]' and FFmpeg 4 to 7")
+_MODULES = {
+    "decord": ("decord", "decord, which has no wheel for every platform"),
+    "torchcodec": _TORCHCODEC,
+    "torchcodec_cuda": _TORCHCODEC,
+}
 # Below the distance of frames at 500 per second, above the rounding of time stamps.
 _TIME_TOLERANCE_S = 2e-3
 
 
-def load_decord() -> ModuleType | None:
-    """Import decord with FFmpeg's log silenced; `None` if it is not installed or fails to load."""
-    try:
-        decord = import_module("decord")
-    except (ImportError, OSError, RuntimeError):
-        return None
-    decord.logging.set_level(decord.logging.QUIET)
-    return decord
-
-
 def _load(library: str) -> Any:
-    """decord, or torchcodec's `VideoDecoder`, which raises RuntimeError without FFmpeg's libraries.
+    """The module of a library, with FFmpeg's log silenced.
 
     Raises:
-        DecoderUnavailableError: If the library is not installed or does not load.
+        DecoderUnavailableError: If the library is not installed or does not load, as torchcodec
+            without FFmpeg's libraries.
     """
-    if library == "decord":
-        if (decord := load_decord()) is not None:
-            return decord
-        raise DecoderUnavailableError(
-            "decoder 'decord' is not installed (it has no wheel for every platform); "
-            "use decoder: auto or pyav, or pip install decord"
-        )
+    module, package = _MODULES[library]
     try:
-        return import_module("torchcodec.decoders").VideoDecoder
+        loaded = import_module(module)
     except (ImportError, OSError, RuntimeError) as error:
         raise DecoderUnavailableError(
-            f"decoder 'torchcodec' does not load ({reader.first_line(error)}); "
-            "pip install 'tango-video[torchcodec]' and FFmpeg 4 to 7, or use decoder: auto"
+            f"decoder {library!r} does not load ({reader.first_line(error)}); pip install "
+            f"{package}, or use decoder: auto"
         ) from error
+    if library == "decord":
+        loaded.logging.set_level(loaded.logging.QUIET)
+    return loaded
 
 
 def version(library: str) -> str:
@@ -71,7 +65,7 @@ class _RandomAccessReader(reader.FrameReader):
     """Common part of both readers: frames by index, one at a time."""
 
     library: str
-    errors: tuple[type[Exception], ...] = (RuntimeError, ValueError, IndexError)
+    errors: tuple[type[Exception], ...] = (RuntimeError, IndexError)
 
     def __init__(self, path: str) -> None:
         super().__init__(path, version(self.library))
@@ -86,8 +80,6 @@ class _RandomAccessReader(reader.FrameReader):
         for index in map(int, indices):
             try:
                 picture = self._picture(index)
-            except ReaderError:
-                raise
             except self.errors as error:
                 raise self._failure(f"failed at frame {index}", error) from error
             yield index, picture
@@ -149,8 +141,7 @@ class DecordReader(_RandomAccessReader):
         picture: Picture = self._decoder[index].asnumpy()
         if picture.ndim != 3 or picture.shape[2] != 3:
             raise ReaderError(
-                f"{self.path}: decord gives no RGB picture of a video this narrow "
-                f"(shape {picture.shape}); use decode.decoder: auto"
+                f"{self.path}: decord gives no RGB picture of it; use decode.decoder: auto"
             )
         return picture
 
@@ -165,7 +156,7 @@ class TorchcodecReader(_RandomAccessReader):
         super().__init__(path)
         self._index = index
         try:
-            self._decoder = _load(self.library)(
+            self._decoder = _load(self.library).VideoDecoder(
                 os.path.abspath(path),
                 stream_index=index.stream,
                 num_ffmpeg_threads=1,
@@ -202,8 +193,7 @@ class TorchcodecReader(_RandomAccessReader):
             expected_s = float(self._index.shown[index] * self._index.time_base)
             if abs(own_s - expected_s) > _TIME_TOLERANCE_S:
                 raise ReaderError(
-                    f"{self.path}: torchcodec returned the frame at {own_s:.3f} s for the one at "
-                    f"{expected_s:.3f} s"
+                    f"{self.path}: torchcodec gave a frame at {own_s:.3f} s for {expected_s:.3f} s"
                 )
         picture: Picture = frame.data.permute(1, 2, 0).contiguous().cpu().numpy()
         return picture

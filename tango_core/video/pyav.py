@@ -18,6 +18,7 @@ from tango_core.video.reader import (
     ReaderError,
     Times,
     opened,
+    raise_if_memory,
     read_packets,
 )
 
@@ -42,13 +43,10 @@ def decode_packet(
 
     try:
         return stream.codec_context.decode(packet)
-    except MemoryError:
-        raise
-    except av.BlockingIOError as error:
-        raise MemoryError("no memory for another thread") from error
     except av.EOFError:
         return []
     except av.FFmpegError as error:
+        raise_if_memory(error)
         problems.append(f"a packet could not be decoded ({error.strerror})")
         return []
 
@@ -90,11 +88,8 @@ class _PyavReader(FrameReader):
 
         try:
             picture = cast(Picture, self._rgb(frame, format="rgb24", threads=1).to_ndarray())
-        except MemoryError:
-            raise
-        except av.BlockingIOError as error:
-            raise MemoryError("no memory for another thread") from error
         except (av.FFmpegError, ValueError) as error:
+            raise_if_memory(error)
             raise ReaderError(
                 f"{self.path}: a {frame.width}x{frame.height} {frame.format.name} frame has no RGB "
                 f"form ({error})"
@@ -213,10 +208,8 @@ class IndexedReader(_PyavReader):
                     self._is_primed = True
                 self._container.seek(int(self._index.keyframes[row, 1]), stream=self._stream)
                 return
-            except MemoryError:
-                raise
-            except (av.FFmpegError, OSError):
-                pass
+            except (av.FFmpegError, OSError) as error:
+                raise_if_memory(error)
         self._reopen()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 Times = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Picture = NDArray[np.uint8]
-
-_URL = re.compile(r"https?://", re.IGNORECASE)
 
 
 class VideoDecodeError(InputError):
@@ -77,22 +74,17 @@ class FrameReader(ABC):
         """Free the native resources; safe to call twice."""
 
 
+def raise_if_memory(error: Exception) -> None:
+    """Raise `MemoryError` for FFmpeg's errors that mean a lack of memory, threads included."""
+    import av
+
+    if isinstance(error, MemoryError | av.BlockingIOError):
+        raise MemoryError("no memory for the decoder or another of its threads") from error
+
+
 def first_line(error: Exception) -> str:
     """First line of an error's message, or its type."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-
-
-def raise_if_url(path: str) -> None:
-    """Raise for an http or https URL, unless a file has this name.
-
-    Raises:
-        VideoDecodeError: With the alternatives.
-    """
-    if _URL.match(path) and not os.path.exists(path):
-        raise VideoDecodeError(
-            f"{path}: videos are not read from http and https; download the file, or use a store "
-            "(s3://, gs://, hf://)"
-        )
 
 
 @contextmanager
@@ -105,21 +97,18 @@ def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
     """
     import av
 
-    raise_if_url(path)
     try:
         status = os.stat(path)
         raise_if_not_regular(status)
-    except FileNotFoundError as error:
-        raise VideoDecodeError(f"{path}: no such file") from error
     except OSError as error:
-        raise VideoDecodeError(f"{path}: {error.strerror or error}") from error
+        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise VideoDecodeError(f"{path}: {reason or error}") from error
     if status.st_size == 0:
         raise VideoDecodeError(f"{path}: the file is empty (0 bytes)")
     try:
         container = av.open(os.path.abspath(path), metadata_errors="replace")
-    except MemoryError:
-        raise
     except (av.FFmpegError, OSError) as error:
+        raise_if_memory(error)
         raise VideoDecodeError(f"{path}: {_why_unreadable(path, error)}") from error
     with container:
         yield container, _choose_stream(path, container)
@@ -137,24 +126,19 @@ def read_packets(
 
     try:
         yield from (packet for packet in container.demux(stream) if packet.size)
-    except MemoryError:
-        raise
     except IndexError as error:
         raise VideoDecodeError(
-            f"{container.name}: another stream begins inside the file; it is damaged, or put "
-            "together of several ones: copy it with `ffmpeg -i FILE -c copy NEW.mkv`"
+            f"{container.name}: another stream begins inside it; copy it with ffmpeg -c copy"
         ) from error
     except (av.FFmpegError, OSError) as error:
+        raise_if_memory(error)
         problems.append(f"reading stopped early ({error.strerror})")
 
 
 def _why_unreadable(path: str, error: Exception) -> str:
     """Reason why a file is unreadable: no permission, truncated mp4, or not a video."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(12)
-    except OSError as problem:
-        return f"cannot be read ({problem.strerror})"
+    with open(path, "rb") as file:
+        head = file.read(12)
     if head[4:8] in (b"ftyp", b"mdat", b"moov", b"wide", b"free"):
         return "the mp4 index (moov) is missing or damaged; the file is probably truncated"
     reason = getattr(error, "strerror", None) or str(error)
@@ -173,9 +157,6 @@ def _choose_stream(path: str, container: InputContainer) -> VideoStream:
     stream = best if best in videos else videos[0]
     # None despite its type if the header has no codec, or one that is not built in.
     if not stream.codec_context:
-        raise VideoDecodeError(
-            f"{path}: the codec of its video stream is unknown; the file is damaged, or FFmpeg has "
-            "no decoder for it"
-        )
+        raise VideoDecodeError(f"{path}: FFmpeg has no decoder for the codec of its video stream")
     stream.codec_context.thread_count = 1
     return stream

@@ -201,9 +201,7 @@ def fit_size(
         ValueError: If one side is more than 200 times the other.
     """
     if max(height, width) > 200 * min(height, width):
-        raise InputError(
-            f"frames of {width}x{height} are too narrow: one side is over 200 times the other"
-        )
+        raise InputError(f"frames of {width}x{height} are too narrow, over 200 to 1")
     new_height = max(multiple, round(height / multiple) * multiple)
     new_width = max(multiple, round(width / multiple) * multiple)
     if new_height * new_width > max_pixels:

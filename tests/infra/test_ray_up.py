@@ -48,37 +48,6 @@ def test_mounted_local_files_exist():
     assert all((ROOT / path).is_file() for path in content["file_mounts"].values())
 
 
-def test_start_commands_of_own_machines():
-    """Tried on three hosts: without the variable one never joins, without the link Ray goes on."""
-    content = yaml.safe_load((ROOT / "infra/ray/machines.yaml").read_text())
-    (start,) = (line for line in content["head_start_ray_commands"] if "ray start" in line)
-    assert " RAY_enable_autoscaler_v2=0 ray start --head " in start
-    assert any(line.endswith(" ~/.local/bin/ray") for line in content["setup_commands"])
-
-
-def test_the_head_on_aws_uses_the_boto3_of_the_image():
-    """Another one beside it would come before the versions that the stores were tested with."""
-    content = yaml.safe_load((ROOT / "infra/ray/aws.yaml").read_text())
-    commands = [
-        line
-        for name in (
-            "initialization_commands",
-            "setup_commands",
-            "head_setup_commands",
-            "head_start_ray_commands",
-            "worker_start_ray_commands",
-        )
-        for line in content.get(name, ())
-    ]
-    assert len(commands) >= 4
-    assert not [line for line in commands if "PYTHONPATH" in line or "pip" in line]
-    # It is there: Ray's provider asks for no more than its extra `s3` brings.
-    image = (ROOT / "infra/docker/Dockerfile").read_text()
-    assert image.count('*.whl)[all,s3]"') == 2
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert any(one.startswith("boto3") for one in project["optional-dependencies"]["s3"])
-
-
 def test_the_initial_machines_fit_the_pools_of_the_recipe():
     types = yaml.safe_load((ROOT / "infra/ray/aws.yaml").read_text())["available_node_types"]
     pools = yaml.safe_load((ROOT / "infra/kuberay/recipe.yaml").read_text())["pools"]

@@ -107,11 +107,6 @@ class Slurm:
         assert done.returncode == 0, done.stderr + self.logs()
         return done.stdout.strip()
 
-    def submit(self, script, *arguments):
-        """The number of a new job."""
-        said = self.say("sbatch", "--parsable", *script, *map(str, arguments))
-        return said.partition(";")[0]
-
     def facts(self, job):
         """What Slurm knows of a job."""
         said = self.say("scontrol", "show", "job", "--oneliner", job)
@@ -129,10 +124,6 @@ class Slurm:
             assert time.monotonic() < end, f"{what}: {self.logs()}"
             time.sleep(0.5)
 
-    def wait_for_state(self, job, *states):
-        """Until a job is in one of these states, and only there."""
-        self.wait(f"job {job}", lambda: self.facts(job)["JobState"] in states)
-
     def logs(self):
         """The ends of all logs, for messages."""
         paths = [*self.folder.glob("*.out"), *self.folder.glob("work/*.log")]
@@ -148,40 +139,34 @@ def slurm(tmp_path_factory):
         cluster.wait("no jobs", lambda: cluster.say("squeue", "--noheader") == "")
 
 
-def recipe(slurm, name, limit):
-    """A recipe of three cells."""
-    path = slurm.folder / "work" / f"{name}.yaml"
-    methods = [{"name": "full"}, {"name": "tango", "retention": [0.1, 0.2]}]
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "benchmark": {"name": "shapes"},
-                "model": {"name": "tiny"},
-                "methods": methods,
-                "limit": limit,
-            }
-        )
-    )
-    return path
-
-
-def one_node(*options):
-    """The script of a cluster, on this one."""
-    changed = ["--nodes=1", "--gpus-per-node=0", *options]
-    return [*changed, INFRA / "slurm/tango.sbatch"]
-
-
-def array(tasks, *options):
-    """The script of an array whose tasks have a processor each."""
-    changed = [f"--array=0-{tasks - 1}", "--gpus=0", "--cpus-per-task=1", *options]
-    return [*changed, INFRA / "slurm/tango_array.sbatch"]
-
-
 @pytest.mark.parametrize("kind", ["cluster", "array"])
 def test_a_job_out_of_time_is_requeued_and_continued(slurm, kind, tmp_path):
     output, clips = tmp_path / "runs", 120
-    script = one_node("--time=4") if kind == "cluster" else array(1, "--time=4")
-    job = slurm.submit(script, recipe(slurm, "goes-on", clips), "--output", output)
+    recipe = {
+        "benchmark": {"name": "shapes"},
+        "model": {"name": "tiny"},
+        "methods": [{"name": "full"}, {"name": "tango", "retention": [0.1, 0.2]}],
+        "limit": clips,
+    }
+    (slurm.folder / "work" / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    if kind == "cluster":
+        script = ["--nodes=1", "--gpus-per-node=0", INFRA / "slurm/tango.sbatch"]
+    else:
+        script = [
+            "--array=0-0",
+            "--gpus=0",
+            "--cpus-per-task=1",
+            INFRA / "slurm/tango_array.sbatch",
+        ]
+    arguments = [
+        "--parsable",
+        "--time=4",
+        *map(str, script),
+        "recipe.yaml",
+        "--output",
+        str(output),
+    ]
+    job = slurm.say("sbatch", *arguments).partition(";")[0]
     job += "" if kind == "cluster" else "_0"
     name = f"tango-{job}.log"
     begun = re.compile(rf"^\d+ of {clips} clips", re.MULTILINE)
@@ -200,36 +185,10 @@ def test_a_job_out_of_time_is_requeued_and_continued(slurm, kind, tmp_path):
     if slurm.facts(job)["JobState"] == "PENDING":
         # Slurm itself waits two minutes: a credential of the second of the end would be refused.
         slurm.say("scontrol", "update", f"jobid={job}", "starttime=now+5", "timelimit=60")
-    slurm.wait_for_state(job, "COMPLETED", "FAILED")
+    slurm.wait("its end", lambda: slurm.facts(job)["JobState"] in ("COMPLETED", "FAILED"))
     facts, log = slurm.facts(job), slurm.log(name)
     assert (facts["JobState"], facts["ExitCode"]) == ("COMPLETED", "0:0"), log
     assert "continuing " in log
     assert log.count("1 Ray nodes at") == (2 if kind == "cluster" else 0)
     (summary,) = output.glob("*/summary.json")
     assert json.loads(summary.read_text())["num_clips"] == clips
-
-
-def test_a_cancelled_job_is_not_requeued(slurm):
-    job = slurm.submit(
-        one_node("--time=60"),
-        recipe(slurm, "cancelled", 60),
-        "--output",
-        slurm.folder / "cancelled",
-    )
-    name = f"tango-{job}.log"
-    slurm.wait("Ray", lambda: "1 Ray nodes at" in slurm.log(name))
-    slurm.say("scancel", job)
-    slurm.wait_for_state(job, "CANCELLED")
-    assert slurm.facts(job)["Restarts"] == "0"
-    assert "queued again" not in slurm.log(name)
-    slurm.wait("the node", lambda: slurm.say("sinfo", "--noheader", "--format=%T") == "idle")
-
-
-def test_every_array_task_runs_its_shard(slurm):
-    output = slurm.folder / "shards"
-    job = slurm.submit(array(2), recipe(slurm, "shards", 6), "--output", output)
-    for index in range(2):
-        slurm.wait_for_state(f"{job}_{index}", "COMPLETED", "FAILED")
-        assert slurm.facts(f"{job}_{index}")["ExitCode"] == "0:0", slurm.logs()
-        assert "3 decoded, 3 encoded, 0 failed" in slurm.log(f"tango-{job}_{index}.log")
-    assert len(list(output.glob("*/summary.json"))) == 2

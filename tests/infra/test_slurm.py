@@ -143,48 +143,31 @@ def test_several_nodes_need_an_ipv4_address(slurm, tmp_path):
     assert not [line for line in said(tmp_path) if line.startswith("ray start")]
 
 
-def in_seconds(seconds):
-    """Seconds since 1970, as text."""
-    return str(int(time.time()) + seconds)
+END, TOLD_BY_SQUEUE = "SLURM_JOB_END_TIME", "ENDS_AT"
 
 
-@pytest.mark.parametrize("told", ["SLURM_JOB_END_TIME", "ENDS_AT"])
+@pytest.mark.parametrize(
+    ("told", "left_s"),
+    [(END, 100), (TOLD_BY_SQUEUE, 100), (END, 5000), (TOLD_BY_SQUEUE, 5000), (END, None)],
+)
 @pytest.mark.parametrize(
     ("script", "name"), [("tango.sbatch", "77"), ("tango_array.sbatch", "70_1")]
 )
-def test_a_job_out_of_time_is_requeued(slurm, tmp_path, script, name, told):
+def test_a_job_that_ends_is_queued_again_only_if_it_is_out_of_time(
+    slurm, tmp_path, script, name, told, left_s
+):
     (tmp_path / "hold").touch()
-    process = slurm(script, "recipe.yaml", **{"SLURM_JOB_END_TIME": "", told: in_seconds(100)})
+    end = "" if left_s is None else str(int(time.time()) + left_s)
+    process = slurm(script, "recipe.yaml", **{END: "", told: end})
     wait_until(tmp_path, "tango sweep")
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 143, output
     lines = said(tmp_path)
     assert "tango ended" in lines
-    assert f"scontrol requeue {name}" in lines
+    requeued = [line for line in lines if line.startswith("scontrol requeue")]
+    assert requeued == ([f"scontrol requeue {name}"] if left_s == 100 else [])
     assert "SIGTERM from Slurm" in output
-
-
-@pytest.mark.parametrize(
-    "told",
-    [{"SLURM_JOB_END_TIME": in_seconds(5000)}, {"ENDS_AT": in_seconds(5000)}, {"ENDS_AT": "NONE"}],
-)
-@pytest.mark.parametrize("script", ["tango.sbatch", "tango_array.sbatch"])
-def test_a_cancelled_job_is_not_queued_again(slurm, tmp_path, script, told):
-    (tmp_path / "hold").touch()
-    process = slurm(script, "recipe.yaml", **{"SLURM_JOB_END_TIME": "", **told})
-    wait_until(tmp_path, "tango sweep")
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 143, output
-    assert not [line for line in said(tmp_path) if line.startswith("scontrol requeue")]
-
-
-def test_an_array_task_has_its_shard(slurm, tmp_path):
-    process = slurm("tango_array.sbatch", "recipe.yaml", "--limit", "8")
-    process.communicate(timeout=WAIT_S)
-    assert process.returncode == 7
-    assert said(tmp_path) == ["tango sweep recipe.yaml --shard 1/4 --continue --limit 8"]
 
 
 def test_a_partial_array_needs_the_number_of_shards(slurm, tmp_path):

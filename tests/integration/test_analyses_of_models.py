@@ -10,13 +10,15 @@ from functools import partial
 
 import pytest
 from internvl_checkpoints import build_internvl, save_internvl
-from jobs_for_tests import job
+from jobs_for_tests import answers_of, job, run
 from qwen3_checkpoints import build_qwen3, save_qwen3
 from rich.console import Console
 
 from jobs.analysis.activations import analyze_activations
 from jobs.analysis.attention import analyze_attention, analyze_sinks
 from jobs.analysis.page import analyze
+from jobs.viewer.command import opened
+from jobs.viewer.panels import ClipPanels
 from tango_core import decode_frames, load_encoder
 from tango_core.analysis.sinks import SinkRule
 from tango_core.benchmarks import build_benchmark
@@ -113,3 +115,20 @@ def test_activations(recipe, places):
         assert all(float(row["top 1"]) >= float(row["top 2"]) > 0 for row in own)
     norms = rows_of(places[0] / "norms.csv")
     assert {int(row["layer"]) for row in norms} == set(range(num_layers + 1))
+
+
+def test_the_viewer_draws_tokens_over_the_frames_of_the_model(recipe, folder, tmp_path):
+    """Of models that join two frames to one position in time, and of grids of their own."""
+    _, run_dir = run(recipe, tmp_path)
+    kept = answers_of(run_dir).groupby("cell").first()
+    _, _, _, positions, num_tokens, *_ = MODELS[folder.name]
+    with opened([run_dir]) as pages:
+        found = [pages.tokens(0, column) for column in (0, 1)]
+    for one, cell in zip(found, ("full", "tango r=0.3"), strict=True):
+        assert one.drawing.missing == ()
+        assert one.drawing.plan.num_kept == kept.loc[cell, "tokens_kept"]
+        assert math.prod(one.drawing.plan.grid) == positions * num_tokens
+        assert len(one.view.times) == positions
+    with ClipPanels(run_dir) as panels:
+        figure = panels.figure(("shapes", kept["video_id"].iloc[0]), ["full", "tango r=0.3"])
+    assert figure.count("<img ") == 2 * positions

@@ -66,13 +66,6 @@ def test_every_question_appears_once_per_method(sweeps):
     assert set(answers["status"]) <= {"ok", "unparsed"}
 
 
-def test_only_an_added_method_is_computed(shapes, tmp_path):
-    small = job(shapes, executor="local", methods=FIVE[:2], limit=2)
-    run(small, tmp_path)
-    outcome, _ = run(job(shapes, executor="local", methods=FIVE[:3], limit=2), tmp_path)
-    assert (outcome.num_encoded, outcome.num_computed, outcome.num_hits) == (2, 2, 4)
-
-
 @pytest.mark.slow
 def test_decoding_is_not_fused_into_model_actors(shapes, tmp_path, local_ray):
     from pipeline.executors import ray_data

@@ -48,6 +48,10 @@ def test_stored_features_give_the_same_answers_without_encoding(shapes, tmp_path
     answers = len(answers_of(on))
     assert work_of(on) == {"decoded": 0, "encoded": 0, "compressed": 0, "answered": answers}
     assert work_of(first_dir)["decoded"] == 1
+    assert set(answers_of(on)["cache"]) == {"derived"}
+    cells = json.loads((on / "summary.json").read_text())["cells"]
+    measured = [{"compress", "vision"} & set(cell["latency_ms"]) for cell in cells]
+    assert measured == [{"compress"}] * len(METHODS)
     stored = [one for one in find_caches(tmp_path / "on" / "cache") if one.num_clips]
     assert [one.holds_features for one in stored] == [True], "features, and no token set"
     _, off = run(job(shapes, **recipe, methods=METHODS), tmp_path / "off")
@@ -104,15 +108,3 @@ def test_a_killed_writer_only_loses_the_clip_in_flight(shapes, tmp_path, writes,
     assert outcome.num_encoded == 4 - -(-writes // 2)
     _, clean = run(job(shapes, executor="local", limit=4), tmp_path / "clean")
     pd.testing.assert_frame_equal(what_was_said(run_dir), what_was_said(clean))
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_ray_combines_stored_and_decoded_clips(shapes, tmp_path, local_ray):
-    methods = [METHODS[0], METHODS[7]]
-    run(job(shapes, executor="local", limit=2, cache=STORE, methods=methods[:1]), tmp_path)
-    outcome, on_ray = run(job(shapes, limit=3, cache=STORE, methods=methods), tmp_path)
-    assert (outcome.num_clips, outcome.num_decoded, outcome.num_encoded) == (3, 1, 1)
-    assert (outcome.num_computed, outcome.num_hits) == (2, 4)
-    _, clean = run(job(shapes, executor="local", limit=3, methods=methods), tmp_path / "clean")
-    pd.testing.assert_frame_equal(what_was_said(on_ray), what_was_said(clean))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pandas as pd
 import pytest
 from jobs_for_tests import answers_of, job, run, what_was_said
 
 from jobs.analysis.clips import JobClips
-from jobs.config.errors import RecipeError
 from jobs.viewer.command import opened
 from pipeline.cache.folders import find_caches
 from pipeline.cache.names import TOKENS
+from tango_core.errors import InputError
 
 METHODS = [{"name": "full"}, {"name": "earlytom", "retention": 0.1}]
 MODEL = {"name": "tiny", "merge_layers": "0,1", "merge_window": 6}
@@ -43,35 +41,27 @@ def test_merged_features_are_stored_and_are_a_set_of_their_own(shapes, tmp_path)
     assert abs(answers.loc["earlytom r=0.1", "tokens_kept"] - 0.1 * total) <= 8
 
 
-def test_the_viewer_draws_merged_frames_on_the_frames_that_they_stand_for(shapes, tmp_path):
+def test_the_viewer_draws_merged_frames_at_their_own_times(shapes, tmp_path):
     recipe = {"executor": "local", "limit": 1, "cache": {"features": "all"}}
     _, run_dir = run(job(shapes, **recipe, methods=METHODS, model=MODEL), tmp_path)
     (store,) = (one.cache for one in find_caches(tmp_path / "cache") if one.holds_features)
     (key,) = store.parts()[TOKENS]
     features = store.read(key, [TOKENS], frozenset()).features
-    length = features.tokens.shape[1]
-    ends = [*features.frame_map[1:, 0].tolist(), 8]
-    spans = [range(a, b) for a, b in zip(features.frame_map[:, 0].tolist(), ends, strict=True)]
-    assert max(map(len, spans)) > 1, "some frames were merged"
+    merged, length = features.tokens.shape[:2]
+    assert merged < 8, "some frames were merged"
     with opened([run_dir]) as pages:
         for column in (0, 1):
             found = pages.tokens(0, column)
-            plan = found.drawing.plan
-            assert (plan.grid[0], len(found.view.times)) == (8, 8)
-            for token, (start, end) in enumerate(pairwise(plan.offsets.tolist())):
-                place = int(plan.indices[token])
-                (span,) = (one for one in spans if one[0] == place // length)
-                expected = [frame * length + place % length for frame in span]
-                assert plan.sources[start:end].tolist() == expected
-                assert float(plan.weights[start:end].sum()) == pytest.approx(1)
-            assert found.drawing.missing == ()
+            assert found.sets[0].plan.grid[0] == merged
+            assert list(found.view.times) == features.timestamps.tolist()
+            assert found.sets[0].missing == ()
     full = answers_of(run_dir).query("cell == 'full'")["tokens_kept"]
-    assert set(full) == {len(spans) * length}
+    assert set(full) == {merged * length}
 
 
 def test_analyses_refuse_merged_frames(shapes, tmp_path):
     recipe = job(shapes, executor="local", limit=1, methods=METHODS, model=MODEL)
-    with pytest.raises(RecipeError, match=r"leave model\.merge_layers out"):
+    with pytest.raises(InputError, match=r"leave model\.merge_layers out"):
         JobClips(recipe, str(tmp_path / "cache"))
 
 
@@ -83,5 +73,5 @@ def test_a_method_whose_signals_are_lacking_is_refused_with_what_to_do(
     shapes, tmp_path, method, advice
 ):
     recipe = job(shapes, limit=1, methods=[{"name": method, "retention": 0.5}])
-    with pytest.raises(RecipeError, match=f"method '{method} r=0.5': .*{advice}"):
+    with pytest.raises(InputError, match=f"method '{method} r=0.5': .*{advice}"):
         run(recipe, tmp_path)

@@ -5,34 +5,19 @@ import importlib
 import pandas as pd
 import pytest
 from jobs_for_tests import answers_of, job, run, what_was_said
+from methods_as_files import own_method
 
-METHOD = '''
-from dataclasses import dataclass
-
-import torch
-
-from tango_core.compressors.base import Compressor, num_kept, select
-from {helper} import first
-
-
-@dataclass(frozen=True)
-class FirstOnes(Compressor):
-    """Keep the first tokens of a clip."""
-
-    def __post_init__(self):
-        super().__post_init__()
-
-    def _compress(self, features):
-        return select(features, first(num_kept(features.tokens[..., 0].numel(), self.retention)))
-'''
-HELPER = "import torch\n\ndef first(count):\n    return torch.arange(count)\n"
+METHOD = own_method(
+    "FirstOnes", imports="from first_helper import first", first="assert first(1) == [0]\n"
+)
+HELPER = "def first(count):\n    return list(range(count))\n"
 
 pytestmark = pytest.mark.ray
 
 
 def test_workers_run_a_method_imported_by_the_driver(tmp_path, local_ray, monkeypatch):
     (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "first_method.py").write_text(METHOD.format(helper="first_helper"))
+    (tmp_path / "code" / "first_method.py").write_text(METHOD)
     (tmp_path / "code" / "first_helper.py").write_text(HELPER)
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
     importlib.invalidate_caches()

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import pandas as pd
 import pytest
 from jobs_for_tests import answers_of, job, run, what_was_said
-from numbered_videos import write_clip
-from rich.console import Console
 from summaries import summarize, write_summary
 
-from jobs.config.recipe import single_job
 from jobs.results.facts import JobFacts
-from jobs.run.commands import run_jobs
-from jobs.run.locations import Locations
-from pipeline.stages.profile import ProfileCompression
 
 METHODS = [{"name": "full"}, {"name": "tango", "retention": 0.1}]
 NUM_CLIPS = 3
@@ -77,17 +70,6 @@ def test_the_latency_of_an_answer_includes_all_earlier_stages(profile):
     assert latency["answer_from_file"]["mean"] == pytest.approx(tango[made].sum(axis=1).mean())
 
 
-def test_the_speed_up_is_the_ratio_of_median_first_token_times(profile):
-    answers = answers_of(profile[1])
-    waits = answers[["encode_ms", "compress_ms", "ttft_ms"]].sum(axis=1)
-    by_method = answers.assign(first_token_ms=waits).groupby("method")
-    times = by_method[["ttft_ms", "first_token_ms"]]
-    ratio = times.median().loc["full"] / times.median().loc["tango"]
-    versus = profile[2]["cells"][1]["versus_full"]
-    assert versus["ttft_speedup"] == pytest.approx(ratio["ttft_ms"])
-    assert versus["speedup_to_first_token"] == pytest.approx(ratio["first_token_ms"])
-
-
 def test_profiling_changes_no_answer_and_throughput_measures_no_steps(profile, throughput):
     (_, run_dir), _ = throughput
     columns = ["peak_gib", "peak_of"]
@@ -110,41 +92,3 @@ def test_answers_of_earlier_versions_can_still_be_summarised(profile):
     assert json.dumps(old)
     assert "segment" not in old["cells"][1]["latency_ms"]
     assert old["cells"][1]["peak_gib"] is None
-
-
-@pytest.mark.slow
-def test_evaluate_also_measures_the_unpruned_baseline(shapes, tmp_path):
-    recipe = job(
-        shapes, methods=[], method={"name": "tango", "retention": 0.2}, limit=1, mode="profile"
-    )
-    console = Console(file=io.StringIO(), width=200)
-    assert run_jobs([single_job(recipe)], Locations(tmp_path), console, kind="evaluate") == 0
-    (file,) = tmp_path.glob("*/summary.json")
-    summary = json.loads(file.read_text())
-    assert [cell["method"] for cell in summary["cells"]] == ["full", "tango"]
-    assert (summary["method"], summary["retention_requested"]) == ("tango", 0.2)
-    assert summary["latency_ms"] == summary["cells"][1]["latency_ms"]
-    assert summary["versus_full"]["speedup_to_first_token"] > 0
-    assert "first token" in console.file.getvalue()
-
-
-def test_only_the_first_good_clip_is_run_twice(tmp_path, monkeypatch):
-    videos = tmp_path / "videos"
-    videos.mkdir()
-    (videos / "a.mp4").write_text("no video")
-    for name in ("b.mp4", "c.mp4"):
-        write_clip(videos / name, 24)
-    table = videos / "questions.csv"
-    table.write_text("video,question\n" + "".join(f"{n}.mp4,Why?\n" for n in "abc"))
-    compressed = []
-    compress = ProfileCompression._compress
-    monkeypatch.setattr(
-        ProfileCompression,
-        "_compress",
-        lambda self, clip: compressed.append(clip.video_id) or compress(self, clip),
-    )
-    recipe = job(videos, benchmark={"name": "custom", "root": str(videos)}, mode="profile")
-    outcome, run_dir = run(recipe, tmp_path / "runs")
-    assert compressed == ["b.mp4", "b.mp4", "c.mp4"]
-    assert (outcome.num_clips, outcome.num_failed_clips) == (3, 1)
-    assert len(answers_of(run_dir)) == 3

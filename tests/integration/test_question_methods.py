@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import csv
-import json
-import weakref
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -15,20 +12,14 @@ import torch
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 from summaries import summarize
 
-from jobs.config.errors import RecipeError
 from jobs.report.tables.cells import cells_csv, cells_table
 from jobs.results.facts import JobFacts
-from jobs.viewer.command import opened
-from jobs.viewer.panels import ClipPanels
-from pipeline.cache.directory import TokenCache
 from pipeline.cache.folders import find_caches
-from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, DECODE_VIDEO, questions_of
+from pipeline.clips import questions_of
 from pipeline.question_groups import groups_of
 from pipeline.rows import clips_in
-from pipeline.settings import Settings
-from pipeline.stages.answer_rows import kept_digest
+from tango_core.errors import InputError
 from tango_core.models import load_encoder, load_question_embedder
-from tango_core.models.llava.encoder import Encoder
 from tango_core.video.decode import decode_frames
 
 METHODS = [
@@ -136,85 +127,8 @@ def test_the_control_reads_what_another_clip_is_asked(shapes, tmp_path):
             found = plan.caches[plan.methods[1].cache].read(group.key).video
             expected = own.compress(replace(features, question=embed(text)))
             assert torch.equal(found.tokens, expected.tokens)
-    with pytest.raises(RecipeError, match="question=other_clip: no other clip"):
+    with pytest.raises(InputError, match="question=other_clip: no other clip"):
         plan_of(job(shapes, executor="local", limit=1, methods=methods), tmp_path / "cache")
-
-
-@pytest.mark.parametrize("stored", ["all", "none"])
-def test_the_viewer_draws_the_tokens_of_each_question(shapes, tmp_path, stored):
-    recipe = {"executor": "local", "limit": 1, "cache": {"features": stored}}
-    _, run_dir = run(job(shapes, **recipe, methods=[METHODS[0], METHODS[2]]), tmp_path)
-    answered = answers_of(run_dir).query("cell == 'cdpruner r=0.1'").set_index("question_id")
-    with opened([run_dir]) as pages:
-        ids = [one["id"] for one in pages.clip(0)["questions"]]
-        found = pages.tokens(0, 1)
-        assert pages.tokens(0, 0).of == []
-    plans = [found.tokens.sets[at].plan for at in found.of]
-    digests = answered.loc[ids, "kept_digest"].tolist()
-    assert [kept_digest(SimpleNamespace(video=one)) for one in plans] == digests
-    assert len(set(digests)) > 1
-    with ClipPanels(run_dir) as panels:
-        clip = ("shapes", answered["video_id"].iloc[0])
-        figures = [panels.figure(clip, ["cdpruner r=0.1"], question=at) for at in (0, 1)]
-    assert figures[0].split("</figcaption>")[1] != figures[1].split("</figcaption>")[1]
-
-
-def test_memory_does_not_grow_with_clips_or_questions(shapes, tmp_path, monkeypatch):
-    plan = plan_of(job(shapes, executor="local", limit=3, methods=METHODS[1:4]), tmp_path)
-    settings, encode, write = Settings("local"), Encoder.encode, TokenCache.write
-    encoded, held, written = [], [], []
-
-    def remembered(self, *args):
-        features = encode(self, *args)
-        encoded.append(weakref.ref(features.tokens))
-        return features
-
-    def counted(self, *args):
-        held.append(sum(tokens() is not None for tokens in encoded))
-        written.append(args[0].key)
-        return write(self, *args)
-
-    monkeypatch.setattr(Encoder, "encode", remembered)
-    monkeypatch.setattr(TokenCache, "write", counted)
-    decode, compress = (stage.start(plan, settings) for stage in (DECODE_VIDEO, COMPRESS_VIDEO))
-    asked = [
-        replace(clip, questions=json.dumps([_renamed(clip, number) for number in range(20)]))
-        for clip in clips_in(plan.clips)
-    ]
-    done = list(compress.stream(decode(clip) for clip in asked))
-    assert len(set(written)) == 3 * (1 + 20)
-    assert (len(encoded), max(held)) == (3, 1)
-    answer = ANSWER_QUESTIONS.start(plan, settings)
-    entries, request = [], answer._request
-
-    def looked_at(session, one):
-        prompts = request(session, one)
-        entries.append(len(one.work.entries))
-        return prompts
-
-    monkeypatch.setattr(answer, "_request", looked_at)
-    results = list(answer.stream(replace(clip, missing=[]) for clip in done))
-    assert {len(result.answers) for result in results} == {3 * 20}
-    assert max(entries) == 1, "that of the method that does not read the question"
-
-
-def _renamed(clip, number):
-    (first, *_) = json.loads(clip.questions)
-    return {
-        **first,
-        "id": f"{clip.video_id}-{number}",
-        "text": f"{first['text']} {number % 10} {number // 10}",
-    }
-
-
-def test_a_clip_that_lacks_one_of_its_token_sets_is_compressed_again(shapes, tmp_path):
-    recipe = job(shapes, executor="local", limit=2, methods=METHODS[2:3])
-    _, first = run(recipe, tmp_path)
-    (cache,) = (one for one in find_caches(tmp_path / "cache") if one.num_clips)
-    next((tmp_path / "cache" / cache.name).glob("*.parquet")).unlink()
-    outcome, second = run(recipe, tmp_path)
-    assert (outcome.num_encoded, outcome.num_hits) == (1, 1)
-    pd.testing.assert_frame_equal(what_was_said(first), what_was_said(second))
 
 
 @pytest.mark.slow

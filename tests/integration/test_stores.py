@@ -101,17 +101,6 @@ def test_a_sweep_with_all_files_in_a_store(tango, recipe, bucket, server, tmp_pa
     assert SECRET.encode() not in (tmp_path / "runs" / "mlflow.db").read_bytes()
 
 
-@pytest.mark.slow
-def test_ask_about_the_url_of_a_video(tango, bucket, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    code, out, err = tango("ask", f"s3://{bucket}/release/videos/0.mp4", "What color is the cross?")
-    assert code == 0, err
-    assert "visual tokens" in out
-    code, _, err = tango("ask", f"s3://{bucket}/release/videos/9.mp4", "What color is the cross?")
-    assert code == 2
-    assert f"s3://{bucket}/release/videos/9.mp4: nothing is there" in err
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -126,23 +115,6 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(tango, recipe, arguments,
     assert named in err
     assert "hush" not in out + err
     assert len(err.strip().splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_a_run_in_a_store_has_one_driver(tango, recipe, bucket):
-    output = f"s3://{bucket}/runs"
-    assert tango("precompute", recipe, "--output", output)[0] == 0
-    store = ObjectStore("s3")
-    run = next(e.path for e in store.tree(f"{bucket}/runs") if e.path.endswith("/job.yaml"))
-    run = run.removesuffix("/job.yaml")
-    holder = {"owner": "x", "host": "node7", "machine": "elsewhere", "pid": 1}
-    times = {"taken_at": "2026-01-01T00:00:00+00:00", "renewed_at": "2026-01-01T00:00:00+00:00"}
-    store.write(f"{run}/.lease-00002.json", json.dumps(holder | times).encode())
-    code, _, err = tango("sweep", recipe, "--output", output, "--resume", f"s3://{run}")
-    assert code == 2
-    assert "the driver on host node7" in err
-    code, _, err = tango("sweep", recipe, "--output", output, "--resume", f"s3://{run}", "--steal")
-    assert code == 0, err
 
 
 @pytest.mark.slow

@@ -46,30 +46,18 @@ def tango(tmp_path):
 SUBMIT = ("submit", "recipe.yaml", "--no-wait")
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        *((name, SUBMIT) for name in WRONG),
-        ("no token", ("jobs", "list")),
-        ("another token", ("jobs", "logs", "-f", "tango-1")),
-    ],
-)
-def test_commands_without_the_token_are_refused(tango, cluster, name, arguments):
-    url, _ = cluster
-    code, out, err = tango(WRONG[name], *arguments, "--address", url)
+@pytest.mark.parametrize("name", WRONG)
+def test_commands_without_the_token_are_refused(tango, cluster, name):
+    url, drivers = cluster
+    code, out, err = tango(WRONG[name], *SUBMIT, "--address", url)
     assert (code, out) == (2, "")
     assert f"{url} requires a token: set RAY_AUTH_MODE=token" in err
     assert len(err.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize("name", ["no token", "another token"])
-def test_drivers_without_the_token_are_refused(tango, cluster, name):
-    code, out, err = tango(WRONG[name], "evaluate", "recipe.yaml", "--address", cluster[1])
-    assert (code, out) == (2, "")
-    (line,) = (line for line in err.splitlines() if line.startswith("tango: "))
-    assert err.endswith(line + "\n")
-    assert f"no Ray cluster at --address {cluster[1]}" in line
-    assert "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH" in line
+    if "token" in name:
+        code, out, err = tango(WRONG[name], "evaluate", "recipe.yaml", "--address", drivers)
+        assert (code, out) == (2, "")
+        assert f"no Ray cluster at --address {drivers}" in err
+        assert "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH" in err
 
 
 def test_jobs_with_the_token_run(tango, tmp_path, cluster):

@@ -119,7 +119,7 @@ def execute_in_turn(plans: Sequence[tuple[Plan, Settings]]) -> list[Run]:
         RuntimeError: As `execute`.
     """
     if len(plans) > 1:
-        in_turn = lambda jobs, work, most, room: done_ahead(jobs, work, 0, room)  # noqa: E731
+        in_turn = lambda jobs, work, most: done_ahead(jobs, work, 0)  # noqa: E731
         with patch("pipeline.executors.local.done_ahead", in_turn):
             return _in_turn(plans)
     return _in_turn(plans)
@@ -283,8 +283,8 @@ def overlap(clips: Path, cut: dict[str, Any]) -> list[Figure]:
         figures = [(f"21 cells, {len(rows)} clips", [seconds / max(stages)])]
         plan, settings = make_plan(clips, cache, 80, answer=True, **recipe)
         again = execute(plan, settings).rows
-        for stage in ("decode", "encode"):
-            count = sum(vars(row)[f"{stage}_ms"] is not None for row in again)
+        for stage in ("decode_video", "encode"):
+            count = sum(getattr(row, f"{stage}_ms") is not None for row in again)
             # The limit of this part is at most 1.15: a single clip that is done again misses it.
             figures.append((f"second run: {stage}s of {len(again)} clips", [2.0 * count]))
     return figures
@@ -319,10 +319,10 @@ def _prefix(case: str, clips: Path, model: dict[str, Any], num_clips: int) -> Fi
                 started = time.perf_counter()
                 done = answer(row)
                 times[way].append((time.perf_counter() - started) * 1e3)
-                said[way] = [reply["text"] for reply in done.answers]
+                said[way] = [reply.text for reply in done.answers]
             if len(said["shared"]) != NUM_QUESTIONS:
                 raise RuntimeError(f"{row.video_id} has {len(said['shared'])} questions")
-        prompt = [reply["prompt_tokens"] for reply in done.answers]
+        prompt = [reply.prompt_tokens for reply in done.answers]
     # The first clip warms both up.
     pairs = list(zip(times["shared"], times["alone"], strict=True))[1:]
     ratios = [alone / shared for shared, alone in pairs]

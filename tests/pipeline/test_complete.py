@@ -13,7 +13,7 @@ from pipeline.errors import ClusterError, StoreError
 from pipeline.rows import Result
 from pipeline.run import IN_A_ROW, complete
 from pipeline.storage.faults import PAUSES_S, insist, store_fault
-from pipeline.storage.objects import NoAnswerError, NoConnectionError
+from pipeline.storage.objects import UnavailableError
 
 
 def caused_by(cause):
@@ -32,8 +32,7 @@ OF_THE_STORE = [
     OSError(errno.ESTALE, "Stale file handle"),
     ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
     TimeoutError(errno.ETIMEDOUT, "Connection timed out"),
-    NoConnectionError("read s3://bucket/x: tried 6 times without success"),
-    NoAnswerError("read s3://bucket/x: tried 6 times, no answer in time"),
+    UnavailableError("read s3://bucket/x: tried 6 times without success"),
     StoreError("it did not come back"),
     caused_by(OSError(errno.ENOSPC, "No space left on device")),
 ]
@@ -155,7 +154,7 @@ def test_a_store_that_is_dead_before_the_later_attempts_begin_fails_no_clip():
 
     def run_plan(plan, settings):
         if first.attempts:
-            raise NoConnectionError("Could not connect to the endpoint URL")
+            raise UnavailableError("Could not connect to the endpoint URL")
         for row in first(plan, settings):
             yield row
             if row.store_fault:
@@ -173,22 +172,6 @@ def test_clips_that_an_executor_keeps_to_itself_are_not_waited_for():
     assert clock.slept_s == []
 
 
-def test_a_store_that_is_dead_when_the_next_attempt_begins_is_waited_for():
-    """An attempt begins with the manifests of the caches."""
-    good = Executor(lambda name, attempt: attempt == 0)
-    begun = []
-
-    def executor(plan, settings):
-        begun.append(plan)
-        if len(begun) == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        yield from good(plan, settings)
-
-    clock = FakeClock()
-    assert set(run(executor, 5, clock).values()) == {"ok"}
-    assert clock.slept_s == list(PAUSES_S[:2])
-
-
 @pytest.mark.parametrize("away_for", [0, 1, 3])
 def test_what_the_driver_writes_is_insisted_on(away_for):
     left, clock = [OSError(errno.ENOSPC, "No space left on device")] * away_for, FakeClock()
@@ -200,14 +183,3 @@ def test_what_the_driver_writes_is_insisted_on(away_for):
 
     assert insist(write, "/data/run", clock) == "written"
     assert clock.slept_s == list(PAUSES_S[:away_for])
-
-
-def test_another_error_is_not_waited_for():
-    clock = FakeClock()
-
-    def write():
-        raise ValueError("taken over")
-
-    with pytest.raises(ValueError, match="taken over"):
-        insist(write, "/data/run", clock)
-    assert clock.slept_s == []

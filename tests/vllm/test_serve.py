@@ -8,13 +8,12 @@ import subprocess
 import sys
 import time
 import tomllib
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 from free_ports import free_port
@@ -23,6 +22,7 @@ from qwen3_checkpoints import EXTRA, build_qwen3, save_qwen3
 
 from jobs.config.recipe import load_job
 from jobs.serve.clips import open_clips
+from jobs.serve.command import serve
 from pipeline.cache.fingerprint import clip_key
 from pipeline.cache.rows import ClipIdentity, Entry
 from pipeline.clips import questions_of, subtitles_of
@@ -90,9 +90,8 @@ class Server:
 
     def is_well(self):
         try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as reply:
-                return reply.status == 200
-        except OSError:
+            return httpx.get(f"{self.url}/health").status_code == 200
+        except httpx.HTTPError:
             return False
 
     def ask(self, clip, *texts, **options):
@@ -103,24 +102,13 @@ class Server:
             {"type": "video_url", "video_url": {"url": clip}},
             {"type": "text", "text": after},
         ]
-        content = {"messages": [{"role": "user", "content": parts}], "max_tokens": 16, **options}
-        return self.post({"model": self.model(), **content})
+        return self.post([{"role": "user", "content": parts}], max_tokens=16, **options)
 
-    def model(self):
-        with urllib.request.urlopen(f"{self.url}/v1/models", timeout=30) as reply:
-            return json.load(reply)["data"][0]["id"]
-
-    def post(self, content):
-        request = urllib.request.Request(
-            f"{self.url}/v1/chat/completions",
-            json.dumps(content).encode(),
-            {"Content-Type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=120) as reply:
-                return reply.status, json.load(reply)
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
+    def post(self, messages, **options):
+        (model,) = httpx.get(f"{self.url}/v1/models", timeout=30).json()["data"]
+        content = {"model": model["id"], "messages": messages, **options}
+        reply = httpx.post(f"{self.url}/v1/chat/completions", json=content, timeout=120)
+        return reply.status_code, reply.json()
 
     def stop(self):
         self.process.terminate()
@@ -199,7 +187,7 @@ def test_mistakes_of_a_client_are_one_sentence_and_the_server_lives_on(served):
         f"tango://{key}/uniform/0.3": (400, "uniform/0.1, uniform/0.5"),
         f"tango://{key}": (400, "a clip is named tango://KEY/METHOD/RETENTION"),
         "http://127.0.0.1:9/clip.mp4": (400, "a clip is named tango://KEY/METHOD/RETENTION"),
-        f"tango://{wide}/full": (400, "video tokens have width 7, but model tiny has"),
+        f"tango://{wide}/full": (400, "video tokens have width 7 and 0 companions"),
     }
     for clip, (expected, sentence) in cases.items():
         status, body = server.ask(clip, "Where?")
@@ -211,7 +199,7 @@ def test_mistakes_of_a_client_are_one_sentence_and_the_server_lives_on(served):
         ([{"role": "user", "content": question}], "send one part of type video_url, got 0"),
         ([{"role": "system", "content": question}], "send one message of role user"),
     ):
-        status, body = server.post({"model": server.model(), "messages": messages})
+        status, body = server.post(messages)
         assert status == 400, body
         assert sentence in body["error"]["message"]
     status, body = server.ask(url(key, "full"), "Where? " * 10_000)
@@ -247,25 +235,6 @@ def test_the_client_of_the_readme_works_without_this_package(served, tmp_path):
     lengths = [int(one) for one in re.findall(r"(\d+) prompt tokens", done.stdout)]
     assert len(lengths) == 2
     assert lengths[0] < lengths[1]
-
-
-def test_replies_are_streamed(served):
-    server, _ = served
-    key, cell, prompt, text, _ = prompts_of(served)[-1]
-    parts = [{"type": "video_url", "video_url": {"url": url(key, cell)}}]
-    parts += [{"type": "text", "text": prompt.after}]
-    content = {"model": server.model(), "messages": [{"role": "user", "content": parts}]}
-    request = urllib.request.Request(
-        f"{server.url}/v1/chat/completions",
-        json.dumps({**content, "max_tokens": 16, "stream": True}).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=120) as reply:
-        lines = [line[6:] for line in reply.read().decode().splitlines() if line[:6] == "data: "]
-    assert lines.pop() == "[DONE]"
-    pieces = [json.loads(line)["choices"][0]["delta"].get("content") or "" for line in lines]
-    assert not prompt.before
-    assert "".join(pieces).strip() == text
 
 
 def test_a_qwen_model_is_served(tmp_path, plugin):
@@ -327,18 +296,11 @@ def test_recipes_that_cannot_be_served_are_refused(served, tmp_path):
         open_clips(load_job(server.recipe, ["engine=vllm"]), str(tmp_path))
 
 
-def test_the_command_is_printed(served):
+def test_a_dry_run_prints_the_command_and_the_names_of_the_clips(served, capsys):
     server, _ = served
-    command = [sys.executable, "-m", "jobs.cli.entry", "serve", str(server.recipe), "--dry-run"]
-    done = subprocess.run(
-        [*command, "--cache", str(server.cache), "--", "--port", "9"],
-        capture_output=True, text=True, timeout=200,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    first, *clips = done.stdout.splitlines()
+    assert serve(server.job, str(server.cache), ["--port", "9"], dry_run=True) == 0
+    first, *clips = capsys.readouterr().out.splitlines()
     assert first.startswith("TANGO_VIDEO_SERVED=")
-    assert " serve " in first
     assert first.endswith("--port 9")
     assert [one.strip() for one in clips] == [
         f"tango://KEY/{one}" for one in ("full", "uniform/0.1", "uniform/0.5")

@@ -2,73 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 
 from jobs.report import formatting as fmt
 from jobs.report.tables.cells import labels
+from jobs.results.answer_columns import OK, AnswerColumns, read_groups
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
-from jobs.results.comparisons import families_of
+from jobs.results.comparisons import differences_by_group
 from jobs.results.quantities import Comparison
-from jobs.results.summary import Reduction
 from tango_core.benchmarks import facts_of
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, Estimate
+from tango_core.metrics.comparison import LEVEL
 
 # (name, value) pairs of the groups of questions.
 Groups = tuple[tuple[str, str], ...]
-# Metric of a cell, groups that all questions have, a further group, and its values.
-_Part = tuple[str, Groups, str, Mapping[str, Estimate]]
-# Shows the score of a cell on the questions of some groups.
-Shown = Callable[[CellSummary, Groups, Estimate | None], str]
+# Metric of a cell, groups that all questions have, and a further group.
+_Part = tuple[str, Groups, str]
 
 
-def _parts(cell: CellSummary) -> Iterator[_Part]:
+def _parts(cell: CellSummary) -> dict[_Part, Mapping[str, Estimate]]:
     """All scores by group; nested groups give one part per value of the outer group."""
+    found: dict[_Part, Mapping[str, Estimate]] = {}
     for metric, groups in cell.scores_by.items():
-        for group, values in sorted(groups.items()):
-            yield metric, (), group, values
+        found |= {(metric, (), group): values for group, values in sorted(groups.items())}
         for outer, by_value in (cell.cross if metric == cell.metric else {}).items():
             for value, inner in by_value.items():
-                for group, values in inner.items():
-                    yield metric, ((outer, value),), group, values
+                found |= {(metric, ((outer, value),), name): own for name, own in inner.items()}
+    return found
 
 
-def breakdowns(
-    cells: Sequence[CellSummary],
-    shown: Shown = lambda cell, groups, one: fmt.estimate_percent(one),
-    head: Callable[[str, int], str] = lambda value, count: f"{value} ({count})",
-) -> list[tuple[str, fmt.Table]]:
+def breakdowns(cells: Sequence[CellSummary]) -> list[tuple[str, fmt.Table]]:
     """Title and table per benchmark, metric and group: a row per cell, a column per value.
 
     Where the benchmark's authors average over the values, a last column has the mean.
-
-    Args:
-        cells: Cells of one run or of several.
-        shown: Makes the text of a score, or `Html`.
-        head: Makes the header of a value and its number of questions.
     """
     alone = all(set(cell.scores_by) <= {ACCURACY.name} for cell in cells)
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
     tables = []
     for benchmark in benchmarks:
         own = [cell for cell in cells if cell.benchmark == benchmark]
-        parts = [{part[:3]: part[3] for part in _parts(cell)} for cell in own]
-        for place in dict.fromkeys(place for part in parts for place in part):
-            metric, outer, group = place
-            found = [part.get(place, {}) for part in parts]
-            counts: dict[str, int] = {}
-            for value, one in (entry for by_value in found for entry in by_value.items()):
-                counts[value] = max(counts.get(value, 0), one.num_questions)
+        parts = [_parts(cell) for cell in own]
+        for part in dict.fromkeys(key for found in parts for key in found):
+            metric, outer, group = part
+            estimates = [found.get(part, {}) for found in parts]
+            counts = {
+                value: max(one[value].num_questions for one in estimates if value in one)
+                for value in sorted({value for one in estimates for value in one})
+            }
             name = ", ".join([*(f"{key} {value}" for key, value in outer), group])
             name = f"{benchmark}: {name}" if len(benchmarks) > 1 else name
             name = name if alone else f"{name}, {metric_title(own[0], metric)}"
-            header = ["cell", *(head(value, counts[value]) for value in sorted(counts))]
+            header = ["cell", *(f"{value} ({count})" for value, count in counts.items())]
             rows = [
-                [label, *(shown(cell, (*outer, (group, v)), values.get(v)) for v in sorted(counts))]
-                for cell, label, values in zip(own, labels(own), found, strict=True)
+                [label, *(fmt.estimate_percent(one.get(value)) for value in counts)]
+                for label, one in zip(labels(own), estimates, strict=True)
             ]
-            if mean := _mean_name(own[0], metric, outer, group):
-                header.append(head(mean, max(cell.counts.num_scored for cell in own)))
+            if mean := _mean_name(own[0], part):
+                header.append(f"{mean} ({max(cell.counts.num_scored for cell in own)})")
                 for cell, row in zip(own, rows, strict=True):
                     row.append(fmt.percent(cell.macro))
             tables.append((name, fmt.Table(header, rows)))
@@ -86,15 +81,17 @@ def breakdown_files(cells: Sequence[CellSummary]) -> dict[str, str]:
     files = {"breakdowns.md": "\n\n".join(texts), "breakdowns.csv": breakdowns_csv(cells)}
     if any(len(cell.scores) > 1 for cell in cells):
         files |= {"scores.md": all_scores(cells).markdown(), "scores.csv": scores_csv(cells)}
-    if differences := differences_csv(cells):
-        files["differences_by_group.csv"] = differences
+    differences = differences_by_group(cells)
+    if len(differences):
+        table = fmt.Table(list(differences.columns), differences.astype(object).to_numpy().tolist())
+        files["differences_by_group.csv"] = table.csv()
     return files
 
 
-def _mean_name(cell: CellSummary, metric: str, outer: Groups, group: str) -> str:
+def _mean_name(cell: CellSummary, part: _Part) -> str:
     """Title of the mean over a group's values, with its name in papers; "" if not averaged."""
     facts = facts_of(cell.benchmark)
-    if outer or metric != cell.metric or group != facts.macro_group:
+    if part != (cell.metric, (), facts.macro_group):
         return ""
     return f"mean ({facts.macro_title})" if facts.macro_title else "mean"
 
@@ -107,9 +104,10 @@ def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
     """
     rows = []
     for cell in cells:
-        for metric, outer, group, values in _parts(cell):
+        for part, values in _parts(cell).items():
+            metric, outer, group = part
             found = {value: _figures(one) for value, one in values.items()}
-            if mean := _mean_name(cell, metric, outer, group):
+            if mean := _mean_name(cell, part):
                 found[mean] = (cell.counts.num_scored, cell.macro, None, None)
             for value, (count, *figures) in found.items():
                 place = (*outer[0], group, value) if outer else (group, value, "", "")
@@ -127,108 +125,84 @@ def _figures(estimate: Estimate) -> tuple[float | None, ...]:
     return estimate.num_questions, estimate.value, estimate.low, estimate.high
 
 
-def differences_csv(cells: Sequence[CellSummary]) -> str:
-    """All differences by group as CSV, unrounded, as shares.
-
-    `p_value_holm` is corrected for the `num_comparisons` of the row's benchmark, metric and group.
-    An interval with `too_few_clips` is a conservative bound.
-    """
-    figures = ("num_questions", "num_clips", "num_gained", "num_lost", "difference")
-    rows = [
-        {
-            **_place_of(member.cell),
-            "method": member.cell.method,
-            "retention": member.cell.retention_requested,
-            "metric": family.metric,
-            "group": family.group,
-            "value": member.value,
-            **{name: getattr(member.paired, name) for name in figures},
-            "difference_low": member.paired.low,
-            "difference_high": member.paired.high,
-            "too_few_clips": member.paired.too_few_clips,
-            "p_value": member.paired.p_value,
-            "num_comparisons": len(family.members),
-            "p_value_holm": member.p_value,
+def differences(cells: Sequence[CellSummary]) -> list[tuple[str, fmt.Table]]:
+    """Title and table per benchmark, metric and group: a row per cell and value."""
+    found = differences_by_group(cells)
+    tables = []
+    for key, own in found.groupby(["benchmark", "metric", "group"], sort=False):
+        significant = (own["p_value_holm"] < LEVEL).sum()
+        what = f"{len(own):,} comparisons, {significant:,} significant after Holm's correction"
+        few = own["too_few_clips"].astype(bool)
+        low, high = (own[f"difference_{end}"].map(fmt.points) for end in ("low", "high"))
+        columns = {
+            "cell": own["cell"],
+            "value": own["value"],
+            "n": own["num_questions"].map("{:,}".format),
+            "vs full, points": own["difference"].map(fmt.points),
+            "95 % interval": (low + " to " + high).mask(few, "too few clips"),
+            "p (Holm)": own["p_value_holm"].map(fmt.corrected_p),
         }
-        for family in families_of(cells)
-        for member in family.members
-    ]
-    return fmt.Table.of(rows).csv() if rows else ""
+        rows = pd.DataFrame(columns).to_numpy().tolist()
+        tables.append((f"{', '.join(map(str, key))}: {what}", fmt.Table(list(columns), rows, 2)))
+    return tables
 
 
 def all_scores(cells: Sequence[CellSummary]) -> fmt.Table:
     """Table of all metrics; without rows if every benchmark has only its headline metric."""
-    rows = [
-        (
-            label,
-            metric_title(cell, name),
-            fmt.estimate_percent(found),
-            fmt.interval(found, unknown=fmt.DASH),
-            f"{found.num_questions:,}",
-            fmt.difference_with_interval(versus),
-            fmt.p_value(versus),
-        )
-        for label, cell in zip(labels(cells), cells, strict=True)
-        if len(cell.scores) > 1
-        for name, found, versus in _metrics(cell)
-    ]
     header = ("cell", "metric", "%", "95 % interval", "n", "vs full", "p")
+    rows = []
+    for label, cell in zip(labels(cells), cells, strict=True):
+        for name, found, versus in _metrics(cell) if len(cell.scores) > 1 else ():
+            ends, count = fmt.interval(found, unknown=fmt.DASH), f"{found.num_questions:,}"
+            paired = fmt.difference_with_interval(versus), fmt.p_value(versus)
+            title = metric_title(cell, name)
+            rows.append((label, title, fmt.estimate_percent(found), ends, count, *paired))
     return fmt.Table(header, rows, text_columns=2)
 
 
 def scores_csv(cells: Sequence[CellSummary]) -> str:
     """All metrics of all cells as CSV, unrounded, as shares; empty without a comparison."""
-    rows = []
-    for cell in cells:
-        for name, found, versus in _metrics(cell):
-            paired = versus.paired if versus else None
-            rows.append(
-                {
-                    **_place_of(cell),
-                    "metric": name,
-                    **dict(zip(("n", "value", "low", "high"), _figures(found), strict=True)),
-                    "versus_full": paired.difference if paired else None,
-                    "versus_full_low": paired.low if paired else None,
-                    "versus_full_high": paired.high if paired else None,
-                    "versus_full_p": paired.p_value if paired else None,
-                }
-            )
+    ends = {"": "difference", "_low": "low", "_high": "high", "_p": "p_value"}
+    rows = [
+        {
+            **_place_of(cell),
+            "metric": name,
+            **dict(zip(("n", "value", "low", "high"), _figures(found), strict=True)),
+            **{f"versus_full{end}": getattr(versus.paired, f, None) for end, f in ends.items()},
+        }
+        for cell in cells
+        for name, found, versus in _metrics(cell)
+    ]
     return fmt.Table.of(rows).csv()
 
 
 def _place_of(cell: CellSummary) -> dict[str, object]:
-    return {
-        "run_id": cell.run_id,
-        "model": cell.model,
-        "benchmark": cell.benchmark,
-        "cell": cell.name,
-    }
+    names = {"run_id": cell.run_id, "model": cell.model}
+    return {**names, "benchmark": cell.benchmark, "cell": cell.name}
 
 
-def _metrics(cell: CellSummary) -> Iterator[tuple[str, Estimate, Comparison | None]]:
+def _metrics(cell: CellSummary) -> Iterator[tuple[str, Estimate, Comparison]]:
     """Every metric of a cell with its value and its comparison with `full`."""
-    versus = cell.versus_full
+    versus = cell.versus_full or Comparison()
     for name, found in cell.scores.items():
-        if versus is None or name == cell.metric:
-            yield name, found, versus
-        else:
-            yield name, found, Comparison(versus.also.get(name))
+        yield name, found, versus if name == cell.metric else Comparison(versus.also.get(name))
 
 
 NO_OPTION = "no option"
 _SHOWN = 3
+_PAIR = ["benchmark", "cell", "value", "answer_text", "choice_text"]
 
 
 def confusion_table(
-    cells: Sequence[CellSummary], reductions: Sequence[Reduction], group: str
+    cells: Sequence[CellSummary], runs: Sequence[Iterable[pa.Table]], group: str
 ) -> fmt.Table:
     """Count every pair of correct option and reply, including correct replies.
 
     A failed answer, or a reply without an option, counts as `no option`.
 
     Args:
-        cells: Cells of one run or of several.
-        reductions: Per cell, the answers of its run, reduced with this group as `confusion`.
+        cells: Cells of all runs.
+        runs: The answers of every run.
         group: Group of the questions, e.g. `"type"`.
 
     Returns:
@@ -236,28 +210,44 @@ def confusion_table(
         `cells`, then by value and decreasing count.
 
     Raises:
-        ValueError: If no question has the group, or a run has not recorded option texts.
+        InputError: If no question has the group, or option texts are not recorded.
     """
-    known: set[str] = set()
-    rows: list[tuple[str, str, str, str, int]] = []
-    for label, cell, reduction in zip(labels(cells), cells, reductions, strict=True):
-        if cell.benchmark not in reduction.outcomes:
-            continue
-        if not reduction.measurements.has_option_texts:
-            raise InputError(
-                f"the answers of {cell.name!r} hold no texts of options: they were written by an "
-                "earlier version; run it again for --confusion"
-            )
-        known.update(name for one in reduction.outcomes[cell.benchmark].groups for name in one)
-        found = reduction.measurements.confusions[cell.benchmark, cell.name]
-        own = [(v, right, reply or NO_OPTION, n) for (v, right, reply), n in found.items()]
-        rows += [(label, *one) for one in sorted(own, key=lambda it: (it[0], -it[3], it[1:3]))]
-    if group not in known:
+    parts = [_pairs(table, group).assign(run=at) for at, run in enumerate(runs) for table in run]
+    found = pd.concat(parts)
+    if not found["value"].notna().any():
+        known = {name for text in found["groups"].unique() for name in read_groups(text)}
         raise InputError(
             f"--confusion {group!r} is no group of these questions; choose one of: "
             f"{', '.join(sorted(known)) or 'none'}"
         )
-    return fmt.Table(("cell", "value", "right", "reply", "count"), rows)
+    if not found["answer_text"].notna().any():
+        raise InputError(
+            "the answers hold no texts of options: they were written by an earlier version; run "
+            "again for --confusion"
+        )
+    counts = found.groupby(["run", *_PAIR]).size().rename("count").reset_index()
+    order = ["value", "count", "answer_text", "choice_text"]
+    counts = counts.sort_values(order, ascending=[True, False, True, True])
+    names = pd.DataFrame(
+        {
+            "label": labels(cells),
+            "run": pd.factorize(np.array([cell.run_id for cell in cells]))[0],
+            "benchmark": [cell.benchmark for cell in cells],
+            "cell": [cell.name for cell in cells],
+        }
+    )
+    rows = names.merge(counts, on=["run", "benchmark", "cell"])[["label", *_PAIR[2:], "count"]]
+    header = ("cell", "value", "right", "reply", "count")
+    return fmt.Table(header, rows.to_numpy().tolist())
+
+
+def _pairs(table: pa.Table, group: str) -> pd.DataFrame:
+    """Value of a group, right option and reply of every answer, and its groups."""
+    answers = AnswerColumns(table)
+    rows: pd.DataFrame = answers.table.to_pandas().reindex(columns=[*_PAIR, "groups"])
+    rows["value"] = rows["groups"].map(lambda text: read_groups(text).get(group))
+    chosen = rows["choice_text"].where((answers.bits & OK) > 0)
+    return rows.assign(choice_text=chosen.astype(object).fillna(NO_OPTION))
 
 
 def confusion_markdown(table: fmt.Table, group: str) -> str:
@@ -267,19 +257,21 @@ def confusion_markdown(table: fmt.Table, group: str) -> str:
         table: Result of `confusion_table`.
         group: Name of the group for the heading.
     """
-    values = sorted({row[1] for row in table.rows})
-    entries: dict[str, dict[str, list[tuple[str, str, int]]]] = {}
-    for cell, value, *pair in table.rows:
-        entries.setdefault(cell, {}).setdefault(value, []).append(tuple(pair))
-    rows = [[cell, *(_entry(own.get(v, [])) for v in values)] for cell, own in entries.items()]
+    pairs = pd.DataFrame([dict(zip(table.header, row, strict=True)) for row in table.rows])
+    values = sorted(pairs["value"].unique())
+    rows = []
+    for cell, own in pairs.groupby("cell", sort=False):
+        by_value = {value: _entry(part) for value, part in own.groupby("value")}
+        rows.append([str(cell), *(by_value.get(value, "0 of 0") for value in values)])
     title = fmt.markdown_text(group)
     text = f"Wrong of asked by `{title}`; the {_SHOWN} most frequent mistakes, right → reply."
     return f"{text}\n\n{fmt.Table(['cell', *values], rows).markdown()}"
 
 
-def _entry(pairs: Sequence[tuple[str, str, int]]) -> str:
+def _entry(pairs: pd.DataFrame) -> str:
     """A cell's mistakes on the questions with one value."""
-    wrong = [(right, reply, count) for right, reply, count in pairs if right != reply]
-    counts = f"{sum(count for *_, count in wrong)} of {sum(count for *_, count in pairs)}"
-    mistakes = [f"{right} → {reply} {count}" for right, reply, count in wrong[:_SHOWN]]
+    wrong = pairs[pairs["right"] != pairs["reply"]]
+    counts = f"{wrong['count'].sum()} of {pairs['count'].sum()}"
+    shown = wrong[["right", "reply", "count"]].head(_SHOWN).itertuples(index=False)
+    mistakes = [f"{right} → {reply} {count}" for right, reply, count in shown]
     return f"{counts}: {', '.join(mistakes)}" if mistakes else counts

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pandas as pd
 
 from jobs.report import formatting as fmt
 from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
+from jobs.results.comparisons import AgainstControl, ControlledRetention
 from jobs.results.quantities import SHOWN_FROM, Comparison
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import ACCURACY
@@ -24,6 +28,11 @@ _LEAST_WANTED = (
     *("unread %", "first token ms", "vs full"),
 )
 
+# Columns that tables for a terminal and for `runs compare` omit.
+_NOT_BRIEF = (
+    *("asked %", "kept %", "with newlines %", "equivalent %", "prune ms"),
+    *("encoder TFLOPs", "prefill TFLOPs"),
+)
 # Columns of the CSV after the run, which are keys of `summary.json`.
 _CSV_KEYS = (
     *("benchmark", "protocol", "cell", "method"),
@@ -58,9 +67,7 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
         short = [[row[0][:_SHORTEST_NAME], *row[1:]] for row in table.rows]
         if fmt.Table(table.header, short).width <= (max_width or 0):
             break
-        kept = [at for at, column in enumerate(table.header) if column != name]
-        header, *rows = ([row[at] for at in kept] for row in (table.header, *table.rows))
-        table = fmt.Table(header, rows)
+        table = table.without(name)
     head, rule, *texts = table.plain(max_width=max_width, rule=True)
     rendered = [head, rule]
     parts = shared_parts(cells)
@@ -96,11 +103,10 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
         for name, versus in cell.baselines.items():
             paired = versus.paired if versus else None
             row |= {f"versus_{name}{end}": getattr(paired, f, None) for end, f in _CSV_ENDS.items()}
-            few = f"versus_{name}_too_few_clips"
-            row[few] = int(paired.too_few_clips) if paired else None
+            few = getattr(paired, "too_few_clips", None)
+            row[f"versus_{name}_too_few_clips"] = few if few is None else int(few)
         row |= {f"{stage}_ms_p50": cell.p50(stage) for stage in ("compress", "prefill")}
-        row["cache_hits"] = cell.cache.hits
-        rows.append({**row, "cache_misses": cell.cache.misses})
+        rows.append({**row, "cache_hits": cell.cache.hits, "cache_misses": cell.cache.misses})
     return fmt.Table.of(rows).csv()
 
 
@@ -114,46 +120,47 @@ def cells_table(
         names: Names of the rows; empty for `labels`.
         brief: Whether only differences to `full` are shown, without interval and p.
     """
-    with_harness = any(cell.harness is not None for cell in cells)
     groups = (facts_of(cell.benchmark).macro_group for cell in cells if cell.macro is not None)
     averaged = ", ".join(dict.fromkeys(filter(None, groups)))
-    with_unread = any(cell.counts.unread_share > SHOWN_FROM for cell in cells)
     rows = []
     for name, cell in zip(names or labels(cells), cells, strict=True):
         row = {
             "cell": name,
             f"{headline_title(cells)} %": fmt.estimate_percent(cell.headline),
+            "harness %": fmt.percent(cell.harness),
+            f"mean over {averaged} %": fmt.percent(cell.macro),
+            "95 % interval": fmt.interval(cell.headline, unknown=fmt.DASH),
         }
-        if with_harness:
-            row["harness %"] = fmt.percent(cell.harness)
-        if averaged and not brief:
-            row[f"mean over {averaged} %"] = fmt.percent(cell.macro)
-        row["95 % interval"] = fmt.interval(cell.headline, unknown=fmt.DASH)
         if brief:
-            row |= {"vs full": fmt.difference(cell.versus_full)}
+            row["vs full"] = fmt.difference(cell.versus_full)
             row["tokens %"] = fmt.percent(cell.equivalent_retention)
-        else:
-            for key, versus in cell.baselines.items():
-                row[f"vs {key}"] = fmt.difference_with_interval(versus)
-                row |= {
-                    f"p {key}": fmt.p_value(versus),
-                    f"detectable {key}": fmt.detectable(versus),
-                }
-            row["asked %"] = f"{100 * cell.retention_requested:g}"
-            row["kept %"] = fmt.percent(cell.retention_actual)
-            row["with newlines %"] = fmt.percent(cell.retention_with_newlines)
-            row["equivalent %"] = fmt.percent(cell.equivalent_retention)
-            row["prune ms"] = prune_time(cell)
-        row["prefill ms"] = fmt.milliseconds(cell.p50("prefill"))
-        row["first token ms"] = fmt.milliseconds(cell.first_token_ms)
-        if not brief:
-            row["encoder TFLOPs"] = _three_digits(cell.encoder_tflops)
-            row["prefill TFLOPs"] = _three_digits(cell.prefill_tflops)
-        row["cache hits"] = f"{cell.cache.hits}/{cell.cache.lookups}"
-        if with_unread:
-            row["unread %"] = fmt.percent(cell.counts.unread_share)
-        rows.append({**row, "failed": str(cell.counts.num_failed)})
+        for key, versus in {} if brief else cell.baselines.items():
+            row[f"vs {key}"] = fmt.difference_with_interval(versus)
+            row[f"p {key}"] = fmt.p_value(versus)
+            row[f"detectable {key}"] = fmt.detectable(versus)
+        row |= {
+            "asked %": f"{100 * cell.retention_requested:g}",
+            "kept %": fmt.percent(cell.retention_actual),
+            "with newlines %": fmt.percent(cell.retention_with_newlines),
+            "equivalent %": fmt.percent(cell.equivalent_retention),
+            "prune ms": prune_time(cell),
+            "prefill ms": fmt.milliseconds(cell.p50("prefill")),
+            "first token ms": fmt.milliseconds(cell.first_token_ms),
+            "encoder TFLOPs": _three_digits(cell.encoder_tflops),
+            "prefill TFLOPs": _three_digits(cell.prefill_tflops),
+            "cache hits": f"{cell.cache.hits}/{cell.cache.lookups}",
+            "unread %": fmt.percent(cell.counts.unread_share),
+            "failed": str(cell.counts.num_failed),
+        }
+        rows.append(row)
     table = fmt.Table.of(rows)
+    hidden = [*_NOT_BRIEF, f"mean over {averaged} %"] if brief else []
+    optional = ("harness %", f"mean over {averaged} %")
+    hidden += [name for name in optional if {row[name] for row in rows} == {fmt.DASH}]
+    if all(cell.counts.unread_share <= SHOWN_FROM for cell in cells):
+        hidden.append("unread %")
+    for name in hidden:
+        table = table.without(name)
     return fmt.Table([_REPEATED.sub(r"\1", name) for name in table.header], table.rows)
 
 
@@ -169,44 +176,42 @@ def _three_digits(value: float | None) -> str:
 
 def grid_markdown(cells: Sequence[CellSummary]) -> str:
     """Markdown tables per run and benchmark: headline metric, and differences to baselines."""
+    texts = []
     parts = shared_parts(cells)
-    return "\n\n".join(
-        _section(part, [cell for cell, own in zip(cells, parts, strict=True) if own == part])
-        for part in dict.fromkeys(parts)
-    )
-
-
-def _section(title: str, cells: Sequence[CellSummary]) -> str:
-    """The tables of one run and benchmark."""
-    texts = [f"## {fmt.markdown_text(title)}"] if title else []
-    headline = headline_title(cells)
-    headline = headline.capitalize() if headline == ACCURACY.title else headline
-    texts.append(f"### {headline} %, in brackets % of the tokens really kept")
-    values = [
-        f"{fmt.estimate_percent(c.headline)} ({fmt.percent(c.equivalent_retention)})" for c in cells
-    ]
-    texts.append(_grid(cells, values))
-    for name in cells[0].baselines:
-        versus = [cell.baselines.get(name) for cell in cells]
-        if any(versus):
+    for part in dict.fromkeys(parts):
+        own = [cell for cell, name in zip(cells, parts, strict=True) if name == part]
+        texts += [f"## {fmt.markdown_text(part)}"] if part else []
+        headline = headline_title(own)
+        headline = headline.capitalize() if headline == ACCURACY.title else headline
+        texts.append(f"### {headline} %, in brackets % of the tokens really kept")
+        values = [
+            f"{fmt.estimate_percent(c.headline)} ({fmt.percent(c.equivalent_retention)})"
+            for c in own
+        ]
+        texts.append(_grid(own, values))
+        for name in own[0].baselines:
             title = fmt.markdown_text(name)
-            texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
-            texts.append(_grid(cells, [_difference(one) for one in versus]))
+            compared = [_difference(cell.baselines.get(name)) for cell in own]
+            if set(compared) != {fmt.DASH}:
+                texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
+                texts.append(_grid(own, compared))
     return "\n\n".join(texts)
 
 
 def _grid(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
     """A table of one string per cell, without empty rows and columns."""
-    by_method: dict[str, dict[float, str]] = {}
-    for cell, text in zip(cells, texts, strict=True):
-        if text != fmt.DASH:
-            by_method.setdefault(cell.series, {})[cell.retention_requested] = text
-    retentions = sorted({share for row in by_method.values() for share in row})
-    header = ["method", *(f"{100 * share:g} %" for share in retentions)]
-    rows = [
-        [name, *(row.get(one, fmt.DASH) for one in retentions)] for name, row in by_method.items()
-    ]
-    return fmt.Table(header, rows).markdown()
+    found = pd.DataFrame(
+        {
+            "method": [cell.series for cell in cells],
+            "retention": [cell.retention_requested for cell in cells],
+            "text": texts,
+        }
+    )
+    found = found[found["text"] != fmt.DASH].drop_duplicates(["method", "retention"], keep="last")
+    grid = found.pivot(index="method", columns="retention", values="text").fillna(fmt.DASH)
+    grid = grid.reindex(found["method"].unique())
+    header = ["method", *(f"{100 * share:g} %" for share in grid.columns)]
+    return fmt.Table(header, grid.reset_index().to_numpy().tolist()).markdown()
 
 
 def _difference(versus: Comparison | None) -> str:
@@ -218,32 +223,118 @@ def _difference(versus: Comparison | None) -> str:
     return f"{fmt.difference_with_interval(versus)}, p{p}, detectable {fmt.detectable(versus)}"
 
 
-_STAGES = ("vision", "segment", "select", "merge", "compress", "prefill", "first_token", "decode")
-
-
 def render_profile(cells: Sequence[CellSummary]) -> str:
-    """Plain text for a terminal: one row of medians and one of 90th percentiles per cell.
+    """Plain text for a terminal: times of cells that were measured in profile mode."""
+    stages = ("vision", "compress", "prefill", "first_token", "decode")
+    title = "Median milliseconds, 90th percentile in brackets; speed-up against full:"
+    return "\n".join([title, *latency_table(cells, stages).plain(rule=True)])
+
+
+def latency_table(cells: Sequence[CellSummary], stages: Sequence[str] = ()) -> fmt.Table:
+    """Median of some stages in ms, the 90th percentile in brackets, and speed-ups.
 
     Args:
-        cells: Cells measured in profile mode.
+        cells: One row each.
+        stages: Stages; empty for all that were measured.
     """
-    header = ["ms: p50, p90", *(one.replace("_", " ") for one in _STAGES), "speed-up", "GiB"]
+    stages = stages or list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
     rows = []
-    for name, cell in zip(labels(cells), cells, strict=True):
-        stats = [cell.latency_ms.get(stage) for stage in _STAGES]
-        medians, upper = (
-            [fmt.milliseconds(getattr(s, at, None)) for s in stats] for at in ("p50", "p90")
-        )
-        speed_up = fmt.times(cell.versus_full.first_token_speedup if cell.versus_full else None)
-        peak = fmt.DASH if cell.peak_gib is None else f"{cell.peak_gib:.3g}"
-        rows += [[name, *medians, speed_up, peak], ["", *upper, "", ""]]
-    owners = {cell.peak_of for cell in cells if cell.peak_of}
-    notes = [
-        "segment, select and merge are steps of compress. First token: vision, compress, prefill",
-        "and output projection; speed-up: full's median over this one's.",
-        *(f"GiB: peak memory of the {owner}." for owner in sorted(owners)),
+    for label, cell in zip(labels(cells), cells, strict=True):
+        row = {"cell": label}
+        for stage in stages:
+            time = cell.latency_ms.get(stage)
+            ninth = f" ({fmt.milliseconds(time.p90)})" if time else ""
+            median = fmt.milliseconds(cell.p50(stage))
+            row[stage.replace("_", " ")] = f"{median}{ninth}"
+        versus = cell.versus_full
+        row["TTFT speed-up"] = fmt.times(versus.ttft_speedup if versus else None)
+        row["first token speed-up"] = fmt.times(versus.first_token_speedup if versus else None)
+        rows.append(row)
+    table = fmt.Table.of(rows)
+    if any(cell.versus_full and cell.versus_full.first_token_speedup for cell in cells):
+        return table
+    return table.without("TTFT speed-up").without("first token speed-up")
+
+
+CONTROLS_CAPTION = (
+    "Difference to the best control at the retention in points, paired by question; p by "
+    "whole clips, corrected for the methods of the retention (Holm). The last two columns are "
+    "accuracies on questions that all tokens answer rightly, where the control fails and where "
+    "it does not, with the number of questions. A control called full with a setting of the "
+    "model has all tokens of a smaller input, as a share of those of the methods' input."
+)
+_VERDICTS = {"better": "Better than it", "worse": "Worse", "open": "No difference shown"}
+
+
+def control_sentences(found: Sequence[ControlledRetention]) -> list[str]:
+    """Comparisons with the best control, one sentence per retention."""
+    several = len({one.control.benchmark for one in found}) > 1
+    return [_control_sentence(one, several) for one in found]
+
+
+def controls_table(found: Iterable[ControlledRetention]) -> fmt.Table:
+    """Table of all comparisons with controls, with accuracy by VTC-Bench's filter, in %."""
+    rows = []
+    for one in found:
+        for method in one.methods:
+            parts, control = method.filtered, one.control
+            hard, easy = (
+                (
+                    f"{fmt.percent(parts.hard)} ({parts.num_hard})",
+                    f"{fmt.percent(parts.easy)} ({parts.num_easy})",
+                )
+                if parts
+                else (fmt.DASH, fmt.DASH)
+            )
+            rows.append(
+                {
+                    "benchmark": control.benchmark,
+                    "asked %": f"{100 * one.retention:g}",
+                    "best control": control.series,
+                    "kept %": fmt.percent(control.equivalent_retention),
+                    "method": method.cell.series,
+                    "kept % ": fmt.percent(method.cell.equivalent_retention),
+                    "difference": _control_difference(method),
+                    "p (Holm)": fmt.corrected_p(method.p_value),
+                    "where the control fails": hard,
+                    "where it does not": easy,
+                }
+            )
+    return replace(fmt.Table.of(rows), text_columns=5)
+
+
+def _control_sentence(one: ControlledRetention, several: bool) -> str:
+    """Summarise the comparisons of one retention in a sentence."""
+    where = f" on {one.control.benchmark}" if several else ""
+    if size := one.methods[0].cell.input_size:
+        where += f" with {size}"
+    control = one.control
+    value = control.headline.value if control.headline else None
+    what = "right" if control.metric == ACCURACY.name else metric_title(control)
+    # The share of a smaller input is one of the methods' input.
+    of_what = " of the whole input" if control.is_baseline else ""
+    parts = [
+        f"At {100 * one.retention:g} %{where} the best control is {control.series} "
+        f"({fmt.percent(value)} % {what} with {fmt.percent(control.equivalent_retention)} % of the "
+        f"tokens{of_what})."
     ]
-    return "\n".join([*fmt.Table(header, rows).plain(rule=True), *notes])
+    for verdict, text in _VERDICTS.items():
+        own = [_named_method(method) for method in one.methods if method.verdict == verdict]
+        parts += [f"{text}: {', '.join(own)}."] if own else []
+    return " ".join(parts)
+
+
+def _named_method(method: AgainstControl) -> str:
+    """A method with its difference to the control, and its tokens where they are not equal."""
+    kept = ""
+    if method.equal_tokens is False:
+        kept = f" with {fmt.percent(method.cell.equivalent_retention)} % of the tokens"
+    return f"{method.cell.series} ({_control_difference(method)}{kept})"
+
+
+def _control_difference(method: AgainstControl) -> str:
+    """The difference to the control in fmt.points."""
+    return fmt.points(method.versus.difference if method.versus else None)
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:

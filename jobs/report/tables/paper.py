@@ -8,13 +8,13 @@ headline metrics, Avg. covers those with accuracy, and a note says so.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, groupby
-from typing import Any, NamedTuple
+from statistics import fmean
 
 from jobs.report.formatting import Table, latex_notes, latex_text, markdown_notes, percent
-from jobs.results.baselines import weights_names
+from jobs.results.baselines import Setup, setup_names, setups_of
 from jobs.results.cell_summary import CellSummary, have_one_headline, metric_title
 from jobs.results.published import caveats, published_scores, source
 from tango_core.benchmarks import facts_of
@@ -22,8 +22,7 @@ from tango_core.benchmarks.base import PaperColumn
 from tango_core.metrics import ACCURACY
 
 AVERAGE, SHARE = ("", "Avg."), ("", "Perf. %")
-
-_LAST = PaperColumn(order=sys.maxsize)
+HARNESSES = ("vlmevalkit", "lmms_eval")
 
 # Shares in [0, 1] by (benchmark or "", column).
 Values = dict[tuple[str, str], float | None]
@@ -59,37 +58,34 @@ class PaperTable:
     Attributes:
         columns: (benchmark or "", column), the last two being Avg. and Perf.
         rows: Full runs first, then by retention.
-        with_published: Whether published numbers are printed after the measured ones.
-        headlines: Name of the headline metric by benchmark; printed in the header unless accuracy.
+        titles: Benchmark -> its name, with the headline metric unless that is accuracy.
         notes: Sentences printed below.
+        with_published: Whether published numbers are printed after the measured ones.
     """
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[PaperRow, ...]
+    titles: Mapping[str, str]
+    notes: tuple[str, ...]
     with_published: bool
-    notes: tuple[str, ...] = ()
-    headlines: Mapping[str, str] = field(default_factory=dict)
 
     def markdown(self) -> str:
         """A GitHub-flavoured Markdown table with published numbers in brackets."""
-        titles = []
-        for benchmark, column in self.columns:
-            name = self._named(benchmark) if benchmark else ""
-            titles.append(name if name and _is_only(benchmark, column) else f"{name} {column}")
-        table = self._table([title.strip() for title in titles])
+        heads = [
+            f"{self.titles.get(benchmark, '')} {'' if _is_only(benchmark, part) else part}".strip()
+            for benchmark, part in self.columns
+        ]
+        table = self._table(heads)
         return "\n\n".join([table.markdown(), *markdown_notes(self._sentences())])
 
     def latex(self) -> str:
         """A LaTeX `tabular` with the rules of the booktabs package, a rule per retention."""
-        below = ["" if _is_only(*one) else one[1].capitalize() for one in self.columns]
-        table = self._table(below)
+        table = self._table(["" if _is_only(*one) else one[1].capitalize() for one in self.columns])
         top = [""] * (len(table.header) - len(self.columns))
-        for title, own in groupby(self.columns, lambda one: self._named(one[0])):
+        for title, own in groupby(self.columns, lambda one: self.titles.get(one[0], "")):
             text, span = latex_text(title), len(list(own))
-            if span == 1 or not title:
-                top += [text] * span
-            else:
-                top.append(rf"\multicolumn{{{span}}}{{c}}{{{text}}}")
+            joined = [rf"\multicolumn{{{span}}}{{c}}{{{text}}}"]
+            top += [text] * span if span == 1 or not title else joined
         levels = [(row.model, row.protocol, row.retention) for row in self.rows]
         starts = {at for at, one in enumerate(levels) if at == 0 or one != levels[at - 1]}
         text = table.latex([" & ".join(top) + r" \\"], starts)
@@ -97,53 +93,44 @@ class PaperTable:
 
     def csv(self) -> str:
         """CSV with all figures, unrounded, as shares; empty if unknown."""
-        with_protocol = len({row.protocol for row in self.rows}) > 1
+        names = {one: "_".join(filter(None, one)) for one in self.columns}
+        names |= {AVERAGE: "average", SHARE: "performance"}
         rows = []
         for row in self.rows:
-            figures: dict[str, object] = {"model": row.model}
-            if with_protocol:
-                figures["protocol"] = row.protocol
+            figures: dict[str, object] = {"model": row.model, "protocol": row.protocol}
             figures |= {"method": row.method, "retention": row.retention, "kept": row.kept}
-            figures |= {_key(*one): row.values.get(one) for one in self.columns}
-            if self.with_published:
-                figures |= {
-                    f"{_key(*one)}_published": row.published.get(one) for one in self.columns
-                }
+            figures |= {name: row.values.get(one) for one, name in names.items()}
+            for one, name in names.items() if self.with_published else ():
+                figures[f"{name}_published"] = row.published.get(one)
             rows.append(figures)
-        return Table.of(rows).csv()
+        table = Table.of(rows)
+        return (table if self._differ("protocol") else table.without("protocol")).csv()
 
-    def _named(self, benchmark: str) -> str:
-        """Name of a benchmark, with its headline metric unless that is accuracy."""
-        headline = self.headlines.get(benchmark, ACCURACY.title)
-        title = title_of(benchmark)
-        return title if headline == ACCURACY.title else f"{title} {headline}"
+    def _differ(self, attribute: str) -> bool:
+        return len({getattr(row, attribute) for row in self.rows}) > 1
 
     def _table(self, titles: Sequence[str]) -> Table:
         """The table with these headers of its columns; rows say in what they differ."""
-        rows = []
-        for row in self.rows:
-            texts = {}
-            for name, attribute in (("Model", "model"), ("Protocol", "protocol")):
-                if len({getattr(one, attribute) for one in self.rows}) > 1:
-                    texts[name] = getattr(row, attribute)
-            texts |= {"Method": row.method, "Retention %": f"{100 * row.retention:g}"}
-            rows.append({**texts, "Kept %": percent(row.kept)})
-        names = Table.of(rows)
-        figures = [[self._text(row, column) for column in self.columns] for row in self.rows]
-        whole = [[*name, *own] for name, own in zip(names.rows, figures, strict=True)]
-        return Table([*names.header, *titles], whole, len(names.header) - 2)
+        named = [name for name in ("Model", "Protocol") if self._differ(name.lower())]
+        header = [*named, "Method", "Retention %", "Kept %", *titles]
+        rows = [
+            [
+                *(getattr(row, name.lower()) for name in named),
+                *(row.method, f"{100 * row.retention:g}", percent(row.kept)),
+                *(self._text(row, column) for column in self.columns),
+            ]
+            for row in self.rows
+        ]
+        return Table(header, rows, len(named) + 1)
 
     def _text(self, row: PaperRow, column: tuple[str, str]) -> str:
         """Format one figure, with the published one if known."""
-        text = percent(row.values.get(column))
-        printed = row.published.get(column)
-        if not self.with_published or printed is None:
-            return text
-        return f"{text} ({percent(printed)})"
+        text, printed = percent(row.values.get(column)), row.published.get(column)
+        return text if printed is None else f"{text} ({percent(printed)})"
 
     def _sentences(self) -> list[str]:
         """The explanation of the brackets, and the notes."""
-        shown = self.with_published and any(row.published for row in self.rows)
+        shown = any(row.published for row in self.rows)
         return [*([f"In brackets: published, {source()}."] if shown else []), *self.notes]
 
 
@@ -154,7 +141,7 @@ def title_of(benchmark: str) -> str:
 
 def paper_column(benchmark: str) -> PaperColumn:
     """The columns of a benchmark; benchmarks that papers do not print have one, at the end."""
-    return facts_of(benchmark).paper_column or _LAST
+    return facts_of(benchmark).paper_column or PaperColumn(order=sys.maxsize)
 
 
 def _is_only(benchmark: str, column: str) -> bool:
@@ -162,28 +149,8 @@ def _is_only(benchmark: str, column: str) -> bool:
     return column == "overall" and not paper_column(benchmark).values
 
 
-def _key(benchmark: str, column: str) -> str:
-    """Header of a column in the CSV."""
-    return f"{benchmark}_{column}" if benchmark else {"Avg.": "average"}.get(column, "performance")
-
-
-HARNESSES = ("vlmevalkit", "lmms_eval")
-
-
-class _Setup(NamedTuple):
-    """Model, weights, frames, harness and input; rows with different setups are not comparable."""
-
-    model: str
-    weights: str
-    num_frames: int | None
-    harness: str | None
-    input_size: str
-
-
-# Setup, number of earlier cells of the same setup and name, name.
-_Key = tuple[_Setup, int, str]
 # Cells of a row by benchmark.
-_Own = Mapping[str, CellSummary]
+_Own = dict[str, CellSummary]
 
 
 def paper_table(
@@ -200,100 +167,82 @@ def paper_table(
         published: Add the paper's numbers to the measured ones.
         notes: Sentences to print below the table.
     """
-    setups = _setups(cells)
-    cells = [replace(c, num_frames=one.num_frames) for c, one in zip(cells, setups, strict=True)]
-    members: dict[_Key, dict[str, CellSummary]] = {}
+    # A harness calls its protocol differently for some benchmarks; our benchmarks have none.
+    harnesses = [next(filter(cell.protocol.startswith, HARNESSES), "") for cell in cells]
+    setups = setups_of([replace(c, protocol=h) for c, h in zip(cells, harnesses, strict=True)])
+    names = dict(zip(setups, setup_names(setups, ["harness"]), strict=True))
+    # (Setup, number of earlier cells of the same setup and name, name) -> cells.
+    members: dict[tuple[Setup, int, str], _Own] = {}
     for cell, setup in zip(cells, setups, strict=True):
         keys = ((setup, copy, cell.name) for copy in count())
         key = next(one for one in keys if cell.benchmark not in members.get(one, ()))
         members.setdefault(key, {})[cell.benchmark] = cell
     by_benchmark = {cell.benchmark: cell for cell in cells}
     benchmarks = sorted(by_benchmark, key=lambda name: (paper_column(name).order, name))
+    titles = {name: _title_with_metric(by_benchmark[name]) for name in benchmarks}
+    others = [n for n in benchmarks if by_benchmark[n].metric != ACCURACY.name]
     mixed = not have_one_headline(cells)
-    averaged = [n for n in benchmarks if not mixed or by_benchmark[n].metric == ACCURACY.name]
-    several = len({setup.num_frames for setup in setups}) > 1
-    rows = {key: _row(key, own, averaged, several, published) for key, own in members.items()}
+    averaged = [n for n in benchmarks if not mixed or n not in others]
+    rows = {key: _row(key, own, names, averaged, published) for key, own in members.items()}
     fulls = {key[:2]: key for key in reversed(rows) if _is_full(members[key])}
     for key, row in rows.items():
         full = fulls.get(key[:2]) or fulls.get((key[0], 0))
         if full and _same_questions(members[key], members[full]):
             row.values[SHARE] = _share(row.values, rows[full].values)
-        row.published[SHARE] = _share(row.published, rows[full].published) if full else None
-    for row in rows.values():
-        row.values.setdefault(SHARE, None)
-        row.published = {key: value for key, value in row.published.items() if value is not None}
-    order = list(dict.fromkeys(setups))
+        if full and row.published:
+            row.published[SHARE] = _share(row.published, rows[full].published)
+    order = list(names)
     ranked = sorted(
         rows, key=lambda key: (order.index(key[0]), not _is_full(members[key]), rows[key].retention)
     )
     if mixed:
-        others = [one for one in by_benchmark.values() if one.metric != ACCURACY.name]
-        listed = ", ".join(f"{metric_title(one)} of {title_of(one.benchmark)}" for one in others)
-        within = ", ".join(map(title_of, averaged))
-        what = f"are of {within}" if within else "are left out"
+        what = f"are of {', '.join(map(title_of, averaged))}" if averaged else "are left out"
+        listed = ", ".join(f"{metric_title(by_benchmark[n])} of {title_of(n)}" for n in others)
         notes = [*notes, f"Avg. and Perf. % {what}; {listed} is in no mean with accuracies."]
     columns = [(n, part) for n in benchmarks for part in (*paper_column(n).values, "overall")]
     return PaperTable(
         (*columns, AVERAGE, SHARE),
         tuple(rows[key] for key in ranked),
+        titles,
+        (*notes, *(caveats(cells) if published else ())),
         with_published=published,
-        headlines={name: metric_title(cell) for name, cell in by_benchmark.items()},
-        notes=(*notes, *(caveats(cells) if published else ())),
     )
 
 
-def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
-    """Setup of every cell; unknown values are taken from the other cells of the model if unique.
-
-    Imported answers have no number of frames, and this project's own benchmarks have no harness.
-    """
-
-    def known(cell: CellSummary, value: Callable[[CellSummary], Any]) -> Any:
-        own = value(cell)
-        found = {value(other) for other in cells if other.model == cell.model} - {None}
-        return found.pop() if own is None and len(found) == 1 else own
-
-    def harness(cell: CellSummary) -> str | None:
-        return next((name for name in HARNESSES if cell.protocol.startswith(name)), None)
-
-    return [
-        _Setup(
-            cell.model,
-            weights,
-            known(cell, lambda one: one.num_frames),
-            known(cell, harness),
-            cell.input_size,
-        )
-        for cell, weights in zip(cells, weights_names(cells), strict=True)
-    ]
+def _title_with_metric(cell: CellSummary) -> str:
+    """Name of a cell's benchmark, with its headline metric unless that is accuracy."""
+    title = title_of(cell.benchmark)
+    return title if cell.metric == ACCURACY.name else f"{title} {metric_title(cell)}"
 
 
-def _row(key: _Key, own: _Own, averaged: Sequence[str], several: bool, published: bool) -> PaperRow:
+def _row(
+    key: tuple[Setup, int, str],
+    own: _Own,
+    names: Mapping[Setup, str],
+    averaged: Sequence[str],
+    published: bool,
+) -> PaperRow:
     """Build one row from the cells of a method; Avg. requires all benchmarks of the table."""
     setup, copy, _ = key
     first = next(iter(own.values()))
     shares = [c.equivalent_retention for c in own.values() if c.equivalent_retention is not None]
-    frames = f"{setup.num_frames} frames" if several and setup.num_frames else ""
-    named = (setup.model, setup.weights, frames, setup.input_size)
     row = PaperRow(
-        model=", ".join(word for word in named if word),
+        model=names[setup],
         protocol=setup.harness or "",
         method=first.series + (f" ({first.run_id})" if copy else ""),
         retention=first.retention_requested,
-        kept=sum(shares) / len(shares) if shares else None,
+        kept=fmean(shares) if shares else None,
     )
     for name, cell in own.items():
-        column = paper_column(name)
-        parts = cell.headline_by.get(column.group, {})
-        found = {part: parts.get(part) for part in column.values} | {"overall": cell.headline}
-        row.values |= {(name, part): one.value if one else None for part, one in found.items()}
-    if published:
-        for name, columns in published_scores(first).items():
-            row.published |= {(name, column): score for column, score in columns.items()}
-    for values in (row.values, row.published):
+        parts = cell.headline_by.get(paper_column(name).group, {})
+        found = {part: parts.get(part) for part in paper_column(name).values}
+        for part, one in {**found, "overall": cell.headline}.items():
+            row.values[name, part] = one.value if one else None
+    for name, columns in published_scores(first).items() if published else ():
+        row.published |= {(name, column): score for column, score in columns.items()}
+    for values in filter(None, (row.values, row.published)):
         known = [value for n in averaged if (value := values.get((n, "overall"))) is not None]
-        whole = known and len(known) == len(averaged)
-        values[AVERAGE] = sum(known) / len(known) if whole else None
+        values[AVERAGE] = fmean(known) if known and len(known) == len(averaged) else None
     return row
 
 

@@ -167,6 +167,13 @@
     });
 
     const panels = columns.map((column) => ({ column, set: setOf(column), view: at(column).view }));
+    // What cannot be drawn, once for all cells that lack it.
+    const lacks = new Map();
+    for (const { column, set, view } of panels) {
+      for (const text of set ? [...set.missing, ...(view.missing ? [view.missing] : [])] : []) {
+        lacks.set(text, [...(lacks.get(text) || []), contents.columns[column].short]);
+      }
+    }
     const hasSaliency = panels.some(({ set }) => set && set.saliency);
     return h("main", { id: "main", tabIndex: -1, class: "clip" }, [
       h("nav", { class: "clips", "aria-label": "Clips" }, [
@@ -220,6 +227,7 @@
         }),
         h("a", { class: "permanent", href: link("clip", [...without(pairs, "cell", "run", "question"), ...columns.map((one) => ["cell", contents.columns[one].label]), ...(question ? [["question", question.id]] : [])]) }, "Address of this view"),
       ]),
+      ...[...lacks].map(([text, cells]) => h("p", { class: "note small lacks" }, `${cells.join(", ")}: ${text}`)),
       h("div", { class: `panels of${Math.min(4, columns.length)}` }, panels.map(({ column, set, view }) =>
         h(tango.Panel, {
           key: column, column: { ...contents.columns[column], number: column }, set, view, time, layers, question,

@@ -23,7 +23,6 @@
       ]),
       set ? h(Picture, props) : h("p", { class: "note" }, "dDe".includes(letter) ? "The clip failed before any token was kept." : missing || "Loading ..."),
       set && h(Facts, props),
-      set && set.missing.map((one) => h("p", { class: "note small" }, one)),
       column.layers < 1 && h("p", { class: "note small" }, `This method also drops tokens inside the language model: on average ${percent(column.layers)} of those shown enter a layer. Which ones depends on the question and is not stored.`),
       question && h(Reply, { answer, question }),
     ]);
@@ -42,7 +41,7 @@
     useEffect(() => {
       let current = true;
       if (view.missing || !url) {
-        setProblem(view.missing || "There are no frames.");
+        setProblem(view.missing ? "" : "There are no frames.");
         return undefined;
       }
       tango.data.picture(url).then(

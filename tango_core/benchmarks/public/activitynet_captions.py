@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.protocols.protocol import of_lmms_eval, unscored
 from tango_core.benchmarks.public import charades_sta as charades
 from tango_core.benchmarks.releases import Release
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 
 _METRICS = tuple(f"timelens_{name}" for name in ("IOU@3", "IOU@5", "IOU@7", "mIOU"))
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The reply under video, sentence and times, once per metric that lmms-eval computes later.
 
     Raises:
@@ -72,7 +70,6 @@ class ActivityNetBenchmark(charades.CharadesSTABenchmark):
             licence="research only, by the terms of ActivityNet",
             annotations=("*activitynet*.parquet",),
             videos=("*.zip", "*.tar*", "*.mp4"),
-            into="",  # as lmms-eval unpacks archives
             notes=(
                 "it holds the questions of the split timelens; val_1.json and val_2.json are on "
                 "the page of ActivityNet Captions: put them beside it",
@@ -80,16 +77,16 @@ class ActivityNetBenchmark(charades.CharadesSTABenchmark):
         ),
     )
 
-    def _sentences(self, path: Path) -> list[Row]:
+    def _sentences(self, path: Path) -> list[tables.Row]:
         if path.suffix != ".json":
             return [
                 {**row, "video": row.get("video_path"), "caption": row.get("query")}
                 | {"timestamp": _first_span(row)}
                 for row in tables.read_rows(path)
             ]
-        content = tables.read_json(path)
-        try:
-            return [
+        return tables.nested_rows(
+            path,
+            lambda content: [
                 {
                     "video": video,
                     "caption": sentence.strip(),
@@ -98,15 +95,12 @@ class ActivityNetBenchmark(charades.CharadesSTABenchmark):
                 }
                 for video, own in content.items()
                 for sentence, times in zip(own["sentences"], own["timestamps"], strict=True)
-            ]
-        except (AttributeError, TypeError, KeyError, ValueError) as error:
-            raise InputError(
-                f"{path}: must hold {{video: {{duration, sentences, timestamps}}}}; "
-                "download the file again"
-            ) from error
+            ],
+            "{video: {duration, sentences, timestamps}}",
+        )
 
 
-def _first_span(row: Row) -> object:
+def _first_span(row: tables.Row) -> object:
     """The first [start, end] in a row of TimeLens, or what it holds instead."""
     try:
         return json.loads(str(row.get("span")))[0]

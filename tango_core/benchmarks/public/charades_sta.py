@@ -10,21 +10,17 @@ the same words, and there is no harness's score.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.spans import Span, seconds_of, span_iou
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.local_files import read_text
 from tango_core.metrics import MEAN_IOU, RECALL_03, RECALL_05, RECALL_07
@@ -137,13 +133,13 @@ def _score(span: Span | None, question: Question) -> float | None:
     return 0.0 if span is None else span_iou(span, question.span)
 
 
-def written_times(record: Record) -> str:
+def written_times(record: annotated.Record) -> str:
     """Start and end as lmms-eval's table has them, as text."""
     value = record.row["timestamp"]
     return value if isinstance(value, str) else str([float(time) for time in value])
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The reply under video, sentence and times, once per metric that lmms-eval computes later."""
     key = f"{record.row['video']}>>>{record.question.text}>>>{written_times(record)}"
     return {name: {key: reply} for name in _METRICS}
@@ -184,11 +180,10 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
             licence="research only, by the terms of Charades",
             annotations=("*.parquet",),
             videos=("*.zip", "*.tar*"),
-            into="",  # as lmms-eval unpacks archives
         ),
     )
 
-    def _rows(self, path: Path) -> list[Row]:
+    def _rows(self, path: Path) -> list[tables.Row]:
         rows = self._sentences(path)
         # lmms-eval identifies a row by these columns, and counts the last of equal ones.
         keys = [tuple(str(row.get(name)) for name in _SAME) for row in rows]
@@ -198,39 +193,35 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
             for at, (key, row) in enumerate(zip(keys, rows, strict=True))
         ]
 
-    def _sentences(self, path: Path) -> list[Row]:
+    def _sentences(self, path: Path) -> list[tables.Row]:
         """Rows with the columns `video`, `caption` and `timestamp`."""
         return _lines(path) if path.suffix == ".txt" else tables.read_rows(path)
 
-    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
+    def _file(self, row: tables.Row) -> str:
         if "line" in row:
             raise InputError(f"must be 'VIDEO start end##sentence', got {row['line'][:60]!r}")
-        record, (start, end) = super()._record(index, number, row, table), _times(row)
-        notes = [f"start {start:g} s is after end {end:g} s; swapped"] if start > end else []
-        notes += ["start and end are equal; every reply has IoU 0"] if start == end else []
-        notes += ["a later row is the same; lmms-eval counts the last one"] if row[REPEATED] else []
-        return replace(record, notes=tuple(notes))
+        return super()._file(row)
 
-    def _id(self, row: Row, video: str, number: int) -> str:
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
         return self._numbered(f"{video}-")
 
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
-        return tables.text_of(row, "caption"), (), None
+    def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
+        return tables.text_of(row, "caption"), ()
 
-    def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
+    def _answer(self, row: tables.Row, choices: Sequence[str]) -> int | None:
         return None
 
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         return {REPEATED: "yes"} if row[REPEATED] else {}
 
-    def _span(self, row: Row) -> Span:
+    def _span(self, row: tables.Row) -> Span:
         start, end = sorted(_times(row))
         return start, end
 
 
-def _lines(path: Path) -> list[Row]:
+def _lines(path: Path) -> list[tables.Row]:
     """Rows of the authors' text file; a line of another form is a row with `line` alone."""
-    rows: list[Row] = []
+    rows: list[tables.Row] = []
     for line in filter(str.strip, read_text(path).splitlines()):
         # "3MSZA 24.3 30.4##person turn a light on."
         found = re.fullmatch(r"(\S+)\s+(\S+)\s+(\S+?)\s*##(.*)", line.strip())
@@ -251,22 +242,17 @@ def _number(text: str) -> float | str:
         return text
 
 
-def _times(row: Row) -> Span:
+def _times(row: tables.Row) -> Span:
     """Start and end of a row in seconds.
 
     Raises:
         ValueError: If they are not two numbers of at least 0.
     """
-    value: Any = row.get("timestamp")
-    if isinstance(value, str):
-        try:
-            value = ast.literal_eval(value)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            value = None
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise InputError(f"timestamp must be [start, end], got {row.get('timestamp')!r}")
-    times = dict(zip(("start", "end"), value, strict=True))
-    start, end = (tables.number_of(times, name) for name in times)
+    times = tables.list_of(row, "timestamp")
+    if len(times) != 2:
+        raise InputError(f"timestamp must be [start, end], got {row['timestamp']!r}")
+    named = dict(zip(("start", "end"), times, strict=True))
+    start, end = (tables.number_of(named, name) for name in named)
     if min(start, end) < 0:
-        raise InputError(f"timestamp must not be negative, got {row.get('timestamp')!r}")
+        raise InputError(f"timestamp must not be negative, got {row['timestamp']!r}")
     return start, end

@@ -14,21 +14,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record
+from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.harnesses import guess_score, mmmu_letter
-from tango_core.benchmarks.protocols.protocol import (
-    LETTER_PLEASE,
-    PromptTemplate,
-    in_versions,
-    of_lmms_eval,
-)
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered
-from tango_core.benchmarks.tables import Row
-from tango_core.errors import InputError
 from tango_core.types import Question
 
-PROMPT = PromptTemplate(f"{{question}}\n{{options}}\n{LETTER_PLEASE}")
+PROMPT = protocol.PromptTemplate(f"{{question}}\n{{options}}\n{protocol.LETTER_PLEASE}")
 ARIA = replace(PROMPT, after=f"Please answer the question about the video:\n{PROMPT.after}")
 _FORMS = {form: form for form in ("({})", "{} ", "{}.")}
 
@@ -46,7 +38,7 @@ def score(reply: str, question: Question) -> float | None:
     return guess_score(letter(reply, question), question)
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metrics of lmms-eval's tasks; -1 where it would guess."""
     index = LETTERS.find(letter(reply, record.question) or "?")
     truth = annotated.written_answer(record)
@@ -62,7 +54,6 @@ _RELEASE = Release(
     licence="research only, by the terms of Ego4D",
     annotations=("Subset/test-*.parquet", "GENERATION/test-*.parquet"),
     videos=("videos_chunked_*.zip",),
-    into="",  # as lmms-eval unpacks archives
 )
 
 
@@ -87,8 +78,8 @@ class EgoSchemaBenchmark(annotated.AnnotatedBenchmark):
     answer_form = "index"
     splits: ClassVar = {"test": 500, "subset": 500, "full": 5031}
     protocols: ClassVar = {
-        **of_lmms_eval(PROMPT, score),
-        **in_versions("lmms_eval_aria", ARIA, score),
+        **protocol.of_lmms_eval(PROMPT, score),
+        **protocol.in_versions("lmms_eval_aria", ARIA, score),
     }
     lmms_eval_samples = annotated.LmmsEvalSamples(
         lambda record: "egoschema_subset" if annotated.right_letter(record) else "egoschema",
@@ -98,15 +89,13 @@ class EgoSchemaBenchmark(annotated.AnnotatedBenchmark):
     )
     releases = (_RELEASE, replace(_RELEASE, repository="lmms-eval/egoschema"))
 
-    def _rows(self, path: Path) -> list[Row]:
+    def _rows(self, path: Path) -> list[tables.Row]:
         rows = super()._rows(path)
         if path.name != _AUTHORS or self.split in self.hidden_splits:
             return rows
         answers = tables.read_json(self._find_annotations((_ANSWERS,)))
-        if not isinstance(answers, dict):
-            raise InputError(f"{path.with_name(_ANSWERS)}: must be an object: question to answer")
         known = [row for row in rows if row.get("q_uid") in answers]
         return [{**row, "answer": answers[row["q_uid"]]} for row in known]
 
-    def _id(self, row: Row, video: str, number: int) -> str:
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
         return video

@@ -18,18 +18,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.base import CrossTable, PaperColumn
-from tango_core.benchmarks.protocols.harnesses import (
-    OPTION_PHRASES,
-    first_capital,
-    guess_score,
-    letter_score,
-)
+from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, PromptTemplate, in_versions
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Question, Subtitles
 
@@ -55,7 +48,9 @@ LMMS_EVAL = PromptTemplate(f"{{question}}\n{{options}}\n{LETTER_PLEASE}\n")
 
 def lmms_eval_letter(reply: str) -> str:
     """Return the first capital from A to E after known phrases are deleted, or ""."""
-    return first_capital(reply, "ABCDE", (*OPTION_PHRASES, "Best answer:", "Best option:"))
+    return harnesses.first_capital(
+        reply, "ABCDE", (*harnesses.OPTION_PHRASES, "Best answer:", "Best option:")
+    )
 
 
 def score_lmms_eval(reply: str, question: Question) -> float | None:
@@ -64,10 +59,10 @@ def score_lmms_eval(reply: str, question: Question) -> float | None:
     A reply without one is answered at random there, from an unseeded generator; the score is then
     what that is worth on average, one over the number of options.
     """
-    return guess_score(lmms_eval_letter(reply), question)
+    return harnesses.guess_score(lmms_eval_letter(reply), question)
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's task; where it would guess, the letter is empty."""
     question = record.question
     return {
@@ -82,7 +77,7 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     }
 
 
-def columns(record: Record) -> dict[str, Any]:
+def columns(record: annotated.Record) -> dict[str, Any]:
     """Columns of `LongVideoBench.tsv`: those of `lvb_val.json`, and three more."""
     options = {f"option{number}" for number in range(5)}
     return {
@@ -201,7 +196,7 @@ class LongVideoBenchBenchmark(annotated.AnnotatedBenchmark):
         **in_versions(
             "vlmevalkit",
             VLMEVALKIT,
-            partial(letter_score, partial(first_capital, letters="ABCDE")),
+            partial(harnesses.letter_score, partial(harnesses.first_capital, letters="ABCDE")),
             subtitles=SubtitleRule(between_frames, VLMEVALKIT, ("internvl",), INVERTED),
         ),
         **in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval, max_new_tokens=32),
@@ -230,20 +225,20 @@ class LongVideoBenchBenchmark(annotated.AnnotatedBenchmark):
         ),
     )
 
-    def _file(self, row: Row) -> str:
+    def _file(self, row: tables.Row) -> str:
         return super()._file(row).removeprefix("./").removeprefix("videos/")
 
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         return {
             "duration": str(int(tables.number_of(row, "duration_group"))),
             "category": tables.text_of(row, "question_category"),
         }
 
-    def _subtitle_file(self, record: Record) -> str | None:
+    def _subtitle_file(self, record: annotated.Record) -> str | None:
         name = record.row.get("subtitle_path")
         return None if tables.is_missing(name) else str(name)
 
-    def _subtitles_of(self, record: Record) -> Subtitles:
+    def _subtitles_of(self, record: annotated.Record) -> Subtitles:
         """Read the subtitles; the row states when the video begins in them.
 
         Raises:

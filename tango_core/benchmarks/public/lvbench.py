@@ -13,12 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.protocols.harnesses import ranked_score
 from tango_core.benchmarks.protocols.protocol import PromptTemplate, of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED
-from tango_core.benchmarks.tables import Row
 
 # Without a full stop at the end.
 PROMPT = PromptTemplate(
@@ -26,7 +24,7 @@ PROMPT = PromptTemplate(
 )
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's task, which is only whether the letter is right."""
     return {"lvbench_score": bool(ranked_score(reply, record.question))}
 
@@ -48,7 +46,6 @@ class LVBenchBenchmark(annotated.AnnotatedBenchmark):
     folders = (".", "videos", "all_videos")
     video_columns = ("video_path", "key", "video", "video_id")
     id_column = "uid"
-    option_form = BRACKETED
     splits: ClassVar = {"test": 1549, "train": 1549}
     protocols: ClassVar = of_lmms_eval(PROMPT, ranked_score)
     several_valued: ClassVar = ("type",)
@@ -59,7 +56,6 @@ class LVBenchBenchmark(annotated.AnnotatedBenchmark):
             licence=_LICENCE,
             annotations=("*.parquet",),
             videos=("*.zip", "*.tar*", "*.mp4"),
-            into="",  # as lmms-eval unpacks archives
         ),
         Release(
             repository="zai-org/LVBench",
@@ -72,13 +68,13 @@ class LVBenchBenchmark(annotated.AnnotatedBenchmark):
         ),
     )
 
-    def _rows(self, path: Path) -> list[Row]:
+    def _rows(self, path: Path) -> list[tables.Row]:
         return tables.of_videos(path, super()._rows(path), "key", "type")
 
-    def _file(self, row: Row) -> str:
+    def _file(self, row: tables.Row) -> str:
         return PurePosixPath(super()._file(row)).name
 
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         types = row.get("question_type")
         if not tables.is_missing(types) and not isinstance(types, str):
             types = ", ".join(tables.list_of(row, "question_type"))

@@ -21,13 +21,11 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.base import PaperColumn
 from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, PromptTemplate, in_versions
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, LETTERS, letter_of, lettered
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Question
 
@@ -91,7 +89,7 @@ def score_lmms_eval_2024_10(reply: str, question: Question) -> float:
     return float(answer is not None and before_bracket(reply.strip()) == letter_of(answer))
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's task, whose id is the question with its options."""
     question = record.question
     return {
@@ -104,7 +102,7 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     }
 
 
-def columns(record: Record) -> dict[str, Any]:
+def columns(record: annotated.Record) -> dict[str, Any]:
     """Columns of `MLVU_MCQ.tsv`."""
     task = record.question.groups["task"]
     return {
@@ -171,10 +169,13 @@ class MLVUBenchmark(annotated.AnnotatedBenchmark):
             licence=f"{_LICENCE}, as the release it was made from",
             annotations=("data/test-*.parquet", "*.json"),
             videos=("*video_part_*.zip",),
+            into=None,
         ),
     )
 
-    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
+    def _record(
+        self, index: int, number: int, row: tables.Row, table: annotated.Table
+    ) -> annotated.Record:
         record = super()._record(index, number, row, table)
         stem = TASKS[record.question.groups["task"]]
         path = self._video_path(self._file(row), f"MLVU/video/{stem}", f"video/{stem}", stem)
@@ -182,22 +183,22 @@ class MLVUBenchmark(annotated.AnnotatedBenchmark):
         video = f"{folder}/{name}" if folder in TASKS.values() else name
         return replace(record, video_id=video, path=path)
 
-    def _id(self, row: Row, video: str, number: int) -> str:
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
         return f"{self._groups(row)['task']}-{number}"
 
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         task = tables.text_of(row, "task_type")
         task = "needle" if task == "findNeedle" else task
         if task not in TASKS:
             raise InputError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
         return {"task": task}
 
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
+    def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
         """In lmms-eval's table the question holds the options, also where there is a list."""
         both = tables.options_in(tables.text_of(row, "question")) if "video_name" in row else None
-        return *(super()._question(row)[:2] if both is None else both), None
+        return super()._question(row) if both is None else both
 
-    def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
+    def _answer(self, row: tables.Row, choices: Sequence[str]) -> int | None:
         """The answer is an option's text; in lmms-eval's table it may be a letter."""
         written = tables.answer_text_of(row).strip()
         if "video_name" in row and re.fullmatch(r"\(?[A-Z]\)?", written):

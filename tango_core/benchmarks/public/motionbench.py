@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.protocols.harnesses import letter_score
 from tango_core.benchmarks.protocols.protocol import PromptTemplate, of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 
 PROMPT = PromptTemplate(
@@ -44,7 +42,7 @@ def letter(reply: str) -> str:
     return next((found[1] for found in every if found), "")
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metrics of lmms-eval's task."""
     read = letter(reply)
     right, answered = float(read == annotated.right_letter(record)), float(bool(read))
@@ -92,18 +90,16 @@ class MotionBenchBenchmark(annotated.AnnotatedBenchmark):
         ),
     )
 
-    def _rows(self, path: Path) -> list[Row]:
+    def _rows(self, path: Path) -> list[tables.Row]:
         named = ("key", "video_path", "question_type", "video_type")
         rows = tables.of_videos(path, super()._rows(path), *named)
-        for_all = self.split in self.hidden_splits
-        known = [
-            {**row, "answer": answer if (answer := _letter_in(row)) != "NA" else ""} for row in rows
-        ]
-        return [
-            {**row, "answer": ""} if for_all else row for row in known if for_all or row["answer"]
-        ]
+        known = [{**row, "answer": str(row.get("answer") or "").strip().upper()} for row in rows]
+        known = [{**row, "answer": ""} if row["answer"] == "NA" else row for row in known]
+        if self.split in self.hidden_splits:
+            return [{**row, "answer": ""} for row in known]
+        return [row for row in known if row["answer"]]
 
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
+    def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
         """Split the question from its options, lines "A. ..", and collapse white space in both."""
         text = tables.text_of(row, "question").strip()
         found = list(_OPTION.finditer(text))
@@ -112,11 +108,7 @@ class MotionBenchBenchmark(annotated.AnnotatedBenchmark):
             raise InputError("the options are not lines 'A. ..', 'B. ..' and so on")
         if not found:
             raise InputError("the question has no lines 'A. ..' with options")
-        return _collapsed(text[: found[0].start()]) or _collapsed(text), choices, None
-
-
-def _letter_in(row: Row) -> str:
-    return str(row.get("answer") or "").strip().upper()
+        return _collapsed(text[: found[0].start()]) or _collapsed(text), choices
 
 
 def _collapsed(text: str) -> str:

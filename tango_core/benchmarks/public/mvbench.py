@@ -20,14 +20,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.base import PaperColumn
-from tango_core.benchmarks.protocols import protocol
-from tango_core.benchmarks.protocols.harnesses import infers
-from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions
+from tango_core.benchmarks.protocols import harnesses, protocol
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, letter_of
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Question
 
@@ -90,7 +86,7 @@ ALL_TASKS = (
 TASK_OF = {key: task for task in ALL_TASKS for key in (task.name, task.stem)}
 
 # It ends with the beginning of a reply, which most wrappers of models put into the user's turn.
-VLMEVALKIT = PromptTemplate(
+VLMEVALKIT = protocol.PromptTemplate(
     "Question: {question}\nOptions:\n{options}\nOnly give the best option.Best option:(",
     before="Carefully watch the video and pay attention to the cause and sequence of events, the "
     "detail and movement of objects, and the action and pose of persons. Based on your "
@@ -99,7 +95,7 @@ VLMEVALKIT = PromptTemplate(
     strip=True,
 )
 # Without a space after the colon.
-LMMS_EVAL = PromptTemplate(
+LMMS_EVAL = protocol.PromptTemplate(
     "Question:{question}\nOption:\n{options}\nOnly give the best option.\n", option=BRACKETED
 )
 # Not a look-behind: the original says "(?!<=", which never fails on a full stop.
@@ -126,7 +122,7 @@ def score_vlmevalkit(reply: str, question: Question, stated: bool = True) -> flo
     first = reply.lower().strip().split(" ")[0]
     if first.replace(".", "") in right or right in first:
         return 1.0
-    return float(infers(reply, question, stated=stated))
+    return float(harnesses.infers(reply, question, stated=stated))
 
 
 def score_lmms_eval(reply: str, question: Question) -> float | None:
@@ -163,14 +159,14 @@ def _only_letter(reply: str) -> str:
     return letter[1].upper() if letter else cleaned
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's tasks."""
     right = _right_letter(record.question)
     value = int(score_lmms_eval(reply, record.question) or 0)
     return {"mvbench_accuracy": {"pred_answer": reply, "gt_answer": right, "score": value}}
 
 
-def columns(record: Record) -> dict[str, Any]:
+def columns(record: annotated.Record) -> dict[str, Any]:
     """Columns of `MVBench.tsv`."""
     task = TASK_OF[record.question.groups["task"]]
     start, end = record.clip if record.clip is not None else ("", "")
@@ -186,7 +182,7 @@ def columns(record: Record) -> dict[str, Any]:
     }
 
 
-def columns_of_cut_clips(record: Record) -> dict[str, Any]:
+def columns_of_cut_clips(record: annotated.Record) -> dict[str, Any]:
     """Columns of `MVBench_MP4.tsv`."""
     dropped = ("data_type", "bound", "start", "end")
     return {name: value for name, value in columns(record).items() if name not in dropped}
@@ -219,7 +215,7 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
     answer_form = "text"
     splits: ClassVar = {"test": 4000}
     protocols: ClassVar = {
-        **in_versions(
+        **protocol.in_versions(
             "vlmevalkit",
             VLMEVALKIT,
             score_vlmevalkit,
@@ -227,7 +223,7 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
             # Its wrapper of InternVL drops the beginning of a reply.
             wordings=(("internvl", protocol.Rewording("Best option:(")),),
         ),
-        **in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval),
+        **protocol.in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval),
     }
     paper_column = PaperColumn(2)
     vlmevalkit_table = annotated.VLMEvalKitTable(
@@ -251,15 +247,28 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
             "sets",
             annotations=("json/*.json", "test.json"),
             videos=("*.zip",),
+            into=None,
             gated="who accepts its terms on the hub",
             notes=(f"200 clips of {WITHHELD_TASK} are not in it: {WITHHELD}",),
         ),
     )
 
-    def _rows(self, path: Path) -> list[Row]:
-        return _of_one_json(path) if path.name == "test.json" else super()._rows(path)
+    def _rows(self, path: Path) -> list[tables.Row]:
+        if path.name != "test.json":
+            return super()._rows(path)
+        return tables.nested_rows(
+            path,
+            lambda content: [
+                {**row, "task_type": task, "prefix": (content.get("root") or {}).get(task)}
+                for task, rows in content["meta"].items()
+                for row in rows
+            ],
+            "{root: {task: folder}, meta: {task: [question, ..]}}",
+        )
 
-    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
+    def _record(
+        self, index: int, number: int, row: tables.Row, table: annotated.Table
+    ) -> annotated.Record:
         record = super()._record(index, number, row, table)
         task, file = TASK_OF[record.question.groups["task"]], self._file(row)
         folder = str(row.get("prefix") or "")
@@ -267,23 +276,20 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
         clip = None if is_cut or not task.bounded else tables.bounds_of(row)
         inner = Path(file).parent.as_posix().removeprefix(".")
         name = "/".join(filter(None, [task.cut if is_cut else task.source, inner, Path(path).stem]))
-        notes: tuple[str, ...] = ()
-        if clip is not None and clip[0] == clip[1]:
-            notes = (f"the clip starts and ends at {clip[0]:g} s: one frame",)
         video = annotated.clip_id(name, clip)
-        return replace(record, video_id=video, path=path, clip=clip, notes=notes)
+        return replace(record, video_id=video, path=path, clip=clip)
 
-    def _id(self, row: Row, video: str, number: int) -> str:
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
         stem = TASK_OF[self._groups(row)["task"]].stem
         return self._numbered(f"{stem}-", first=0)
 
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         task = tables.text_of(row, "task_type")
         if task not in TASK_OF:
             raise InputError(f"unknown task {task!r}")
         return {"task": TASK_OF[task].name}
 
-    def missing_reason(self, record: Record) -> str | None:
+    def missing_reason(self, record: annotated.Record) -> str | None:
         """Explain the clips that the owner of NTU RGB+D withholds."""
         return WITHHELD if record.question.groups["task"] == WITHHELD_TASK else None
 
@@ -310,22 +316,3 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
         if cut or any(self.media.holds(f"{base}{name}") for base in _BASES for name in bounded):
             return self.media.at(folder or task.cut, file), True
         return self.media.at(folder or f"video/{task.source}", file), False
-
-
-def _of_one_json(path: Path) -> list[Row]:
-    """Read the branch `video`'s file: `{"root": {task: folder}, "meta": {task: [rows]}}`."""
-    content: Any = tables.read_json(path)
-    meta = content.get("meta") if isinstance(content, dict) else None
-    folders = (content.get("root") or {}) if isinstance(content, dict) else None
-    if not isinstance(meta, dict) or not isinstance(folders, dict):
-        raise InputError(f"{path}: must be an object with 'root' and 'meta', by task")
-    unknown = sorted(set(meta) - set(TASK_OF))
-    if unknown:
-        raise InputError(f"{path}: unknown tasks {', '.join(unknown)}")
-    for task, rows in meta.items():
-        tables.check_rows(rows, f"{path}: 'meta' of {task}")
-    return [
-        {**row, "task_type": task, "prefix": folders.get(task)}
-        for task, rows in meta.items()
-        for row in rows
-    ]

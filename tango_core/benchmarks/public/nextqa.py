@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.protocols.harnesses import guess_score, mmmu_letter
 from tango_core.benchmarks.protocols.protocol import PLAIN, PromptTemplate, of_lmms_eval, unscored
 from tango_core.benchmarks.releases import Release
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Question
 
@@ -41,7 +39,7 @@ def score(reply: str, question: Question) -> float | None:
     return guess_score(mmmu_letter(reply, question.choices, _FORMS), question)
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's task; where it would guess, the reply is wrong."""
     return {"exact_match": score(reply, record.question) == 1.0}
 
@@ -52,7 +50,6 @@ _RELEASE = Release(
     licence="MIT for the questions; the videos keep the terms of YFCC-100M",
     annotations=("MC/test-*.parquet",),
     videos=("videos.zip", "NExTVideo*.zip"),
-    into="",  # as lmms-eval unpacks archives
 )
 
 
@@ -77,15 +74,15 @@ class NExTQABenchmark(annotated.AnnotatedBenchmark):
         replace(_RELEASE, repository="lmms-eval/NExTQA"),
     )
 
-    def _id(self, row: Row, video: str, number: int) -> str:
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
         return f"{video}_{tables.text_of(row, 'qid')}"
 
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
+    def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
         """White space at the ends of question and options is dropped in the prompt."""
-        text, choices, _ = super()._question(row)
-        return text.strip(), tuple(choice.strip() for choice in choices), None
+        text, choices = super()._question(row)
+        return text.strip(), tuple(choice.strip() for choice in choices)
 
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         """The kind and the type of a question; lmms-eval counts the type TP as TN."""
         kind = tables.text_of(row, "type")
         if kind[:1] not in KINDS:
@@ -117,17 +114,17 @@ class NExTQAOpenBenchmark(NExTQABenchmark):
         for one in NExTQABenchmark.releases
     )
 
-    def _rows(self, path: Path) -> list[Row]:
+    def _rows(self, path: Path) -> list[tables.Row]:
         split = "val" if self.split == "validation" else "test"
         return [{**row, "split": split} for row in super()._rows(path)]
 
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
-        return tables.text_of(row, "question").strip(), (), None
+    def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
+        return tables.text_of(row, "question").strip(), ()
 
-    def _answer(self, row: Row, choices: object) -> int | None:
+    def _answer(self, row: tables.Row, choices: object) -> int | None:
         return None
 
-    def _accepted(self, row: Row) -> tuple[str, ...]:
+    def _accepted(self, row: tables.Row) -> tuple[str, ...]:
         """The answer, and the second annotator's if there is one."""
         other = row.get("additional_ref_answer")
         return (tables.answer_text_of(row), *([] if tables.is_missing(other) else [str(other)]))

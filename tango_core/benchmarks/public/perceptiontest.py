@@ -15,20 +15,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record
+from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.harnesses import letter_score
-from tango_core.benchmarks.protocols.protocol import (
-    LETTER_PLEASE,
-    PLAIN,
-    PromptTemplate,
-    of_lmms_eval,
-)
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
-from tango_core.benchmarks.tables import Row
-from tango_core.errors import InputError
 
-PROMPT = PromptTemplate(f"{{question}}\n{{options}}\n{LETTER_PLEASE}")
+PROMPT = protocol.PromptTemplate(f"{{question}}\n{{options}}\n{protocol.LETTER_PLEASE}")
 
 
 def letter(reply: str) -> str:
@@ -37,7 +29,7 @@ def letter(reply: str) -> str:
     return found[1] if found else ""
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's task."""
     index, answer = LETTERS.find(letter(reply) or "?"), record.row["answer_id"]
     return {
@@ -68,8 +60,8 @@ class PerceptionTestBenchmark(annotated.AnnotatedBenchmark):
     answer_form = "index"
     several_valued: ClassVar = ("tag",)
     splits: ClassVar = {"test": 19140, "validation": 19140}
-    protocols: ClassVar = of_lmms_eval(
-        PROMPT, partial(letter_score, letter), max_new_tokens=PLAIN.max_new_tokens
+    protocols: ClassVar = protocol.of_lmms_eval(
+        PROMPT, partial(letter_score, letter), max_new_tokens=protocol.PLAIN.max_new_tokens
     )
     lmms_eval_samples = annotated.LmmsEvalSamples(
         "perceptiontest_val_mc",
@@ -83,31 +75,27 @@ class PerceptionTestBenchmark(annotated.AnnotatedBenchmark):
             licence="CC-BY 4.0",
             annotations=("mc_question_val/validation-*.parquet",),
             videos=("*.zip",),
-            into="",  # as lmms-eval unpacks archives
         )
         for repository in ("lmms-lab/PerceptionTest_Val", "lmms-eval/PerceptionTest_Val")
     )
 
-    def _rows(self, path: Path) -> list[Row]:
+    def _rows(self, path: Path) -> list[tables.Row]:
         if path.suffix != ".json":
             return super()._rows(path)
-        content = tables.read_json(path)
-        try:
-            return [
+        return tables.nested_rows(
+            path,
+            lambda content: [
                 {"video_name": video, "question_id": asked["id"], **asked}
                 for video, own in content.items()
                 for asked in own["mc_question"]
-            ]
-        except (AttributeError, TypeError, KeyError) as error:
-            raise InputError(
-                f"{path}: must hold {{video: {{mc_question: [question, ..]}}}}; "
-                "download the file again"
-            ) from error
+            ],
+            "{video: {mc_question: [question, ..]}}",
+        )
 
-    def _id(self, row: Row, video: str, number: int) -> str:
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
         return f"{video}-{tables.text_of(row, 'question_id')}"
 
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         found = {name: row.get(name) for name in ("area", "reasoning", "tag")}
         return {
             name: ", ".join(map(str, own)) if isinstance(own, list) else str(own)

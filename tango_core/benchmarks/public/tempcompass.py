@@ -22,13 +22,11 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.base import CrossTable
 from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.protocol import in_versions
 from tango_core.benchmarks.releases import Release, find_file
 from tango_core.benchmarks.scoring.multiple_choice import answer_part, mentioned
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
@@ -194,7 +192,7 @@ def score(reply: str, question: Question) -> float | None:
     return None if question.answer is None else rated(reply, question) or 0.0
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """lmms-eval's metrics for all questions and for the question's dimension, which are equal."""
     question, written = record.question, annotated.written_answer(record)
     rule = rated(reply, question)
@@ -215,7 +213,7 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     return {"avg_accuracy": rated_as, f"{question.groups['dimension']}_accuracy": rated_as}
 
 
-def columns(record: Record) -> dict[str, Any]:
+def columns(record: annotated.Record) -> dict[str, Any]:
     """Columns of VLMEvalKit's concatenated table; those of other forms are empty.
 
     VLMEvalKit splits the data set `TempCompass` into three again before it rates them:
@@ -283,19 +281,19 @@ class TempCompassBenchmark(annotated.AnnotatedBenchmark):
     )
     releases = (_RELEASE, replace(_RELEASE, repository="lmms-eval/TempCompass"))
 
-    def _tables(self) -> list[Table]:
+    def _tables(self) -> list[annotated.Table]:
         patterns = (*_NAMES, *self._cached(_NAMES))
         found = {
             task: find_file(self.root, [pattern.format(task=task) for pattern in patterns])
             for task in TASKS
         }
-        forms = [Table(path, _rows(path, task)) for task, path in found.items() if path]
+        forms = [annotated.Table(path, _rows(path, task)) for task, path in found.items() if path]
         return forms or self._of_vlmevalkit()
 
-    def _of_vlmevalkit(self) -> list[Table]:
+    def _of_vlmevalkit(self) -> list[annotated.Table]:
         """The rows of VLMEvalKit's tables by form; at least one table must exist."""
         first = self._find_annotations(_TSVS)
-        rows: dict[str, list[Row]] = {task: [] for task in TASKS}
+        rows: dict[str, list[tables.Row]] = {task: [] for task in TASKS}
         for path in filter(Path.is_file, (self.root / name for name in _TSVS)):
             for row in tables.read_rows(path):
                 lines = [tables.text_of(row, "question")]
@@ -308,9 +306,13 @@ class TempCompassBenchmark(annotated.AnnotatedBenchmark):
                     )
                 own = {"video_id": row.get("video"), "question": "\n".join(lines)}
                 rows[task].append({**row, **own})
-        return [Table(first, own) for task, own in rows.items() if own or task == TASKS[0]]
+        return [
+            annotated.Table(first, own) for task, own in rows.items() if own or task == TASKS[0]
+        ]
 
-    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
+    def _record(
+        self, index: int, number: int, row: tables.Row, table: annotated.Table
+    ) -> annotated.Record:
         task, text = (tables.text_of(row, name) for name in ("task_type", "question"))
         video, dimension, written = (
             tables.text_of(row, name).strip() for name in ("video_id", "dim", "answer")
@@ -327,7 +329,7 @@ class TempCompassBenchmark(annotated.AnnotatedBenchmark):
             options = options_in(text, task)
             choices = tuple(option.text for option in options)
             lines = [option.line.strip() for option in options]
-        return Record(
+        return annotated.Record(
             video_id=video,
             path=self._video_path(video),
             question=Question(
@@ -340,24 +342,21 @@ class TempCompassBenchmark(annotated.AnnotatedBenchmark):
         )
 
 
-def _rows(path: Path, task: str) -> list[Row]:
+def _rows(path: Path, task: str) -> list[tables.Row]:
     """Rows of one form, from a table or from the authors' `{video: {dim: [question, ..]}}`.
 
     Raises:
         ValueError: If the file is neither.
     """
-    content = tables.read_json(path) if path.suffix == ".json" else None
-    if not isinstance(content, dict):
+    if path.suffix != ".json" or isinstance(tables.read_json(path), list):
         return [{**row, "task_type": task} for row in tables.read_rows(path)]
-    try:
-        return [
+    return tables.nested_rows(
+        path,
+        lambda content: [
             {"video_id": video, "dim": dimension, **question, "task_type": task}
             for video, dimensions in content.items()
             for dimension, questions in dimensions.items()
             for question in questions
-        ]
-    except (AttributeError, TypeError) as error:
-        raise InputError(
-            f"{path}: must hold {{video: {{dimension: [question, ..]}}}} for {task}; "
-            "download the file again"
-        ) from error
+        ],
+        "{video: {dimension: [question, ..]}}",
+    )

@@ -12,13 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.protocols.harnesses import letter_score, mmmu_letter
 from tango_core.benchmarks.protocols.protocol import of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
-from tango_core.benchmarks.tables import Row
-from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
 _AROUND = (
@@ -64,7 +61,7 @@ def score(reply: str, question: Question) -> float | None:
     return letter_score(lambda text: letter(text, question), reply, question)
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's task."""
     named = ("reason_type", "demonstration_type")
     return {
@@ -107,30 +104,25 @@ class TOMATOBenchmark(annotated.AnnotatedBenchmark):
             licence="CC-BY-SA 4.0 for the questions; research only for the videos",
             annotations=("*.parquet",),
             videos=("*.zip", "*.tar*", "*.mp4"),
-            into="",  # as lmms-eval unpacks archives
         ),
     )
 
-    def _rows(self, path: Path) -> list[Row]:
-        content = tables.read_json(path) if path.suffix == ".json" else None
-        if content is None:
+    def _rows(self, path: Path) -> list[tables.Row]:
+        if path.suffix != ".json":
             return super()._rows(path)
-        if not isinstance(content, dict) or not all(isinstance(x, dict) for x in content.values()):
-            raise InputError(f"{path}: must be an object: id to question; download the file again")
-        return [
-            {
-                "id": number,
-                "reason_type": TASKS.get(path.stem),
-                "video_path": f"videos/{own.get('demonstration_type')}/{own.get('key')}.mp4",
-                **own,
-            }
-            for number, own in content.items()
-        ]
+        return tables.nested_rows(
+            path,
+            lambda content: [
+                {
+                    "id": number,
+                    "reason_type": TASKS.get(path.stem),
+                    "video_path": f"videos/{own.get('demonstration_type')}/{own.get('key')}.mp4",
+                    **own,
+                }
+                for number, own in content.items()
+            ],
+            "{id: question}",
+        )
 
-    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        if tables.is_missing(row.get("id")):
-            raise InputError("no id")
-        return super()._record(index, number, row, table)
-
-    def _id(self, row: Row, video: str, number: int) -> str:
-        return f"{row['reason_type']}-{row['id']}"
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
+        return f"{row['reason_type']}-{tables.text_of(row, 'id')}"

@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Clip, Record
 from tango_core.benchmarks.protocols.protocol import PromptTemplate, of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
-from tango_core.benchmarks.tables import Row
 from tango_core.types import Question
 
 TASKS = (
@@ -75,7 +73,7 @@ def score(reply: str, question: Question) -> float | None:
     return float(letter(reply, question.choices) == target(question))
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's tasks."""
     return {"tvbench_acc": score(reply, record.question)}
 
@@ -104,23 +102,24 @@ class TVBenchBenchmark(annotated.AnnotatedBenchmark):
             licence="CC-BY 4.0 for the questions; the videos keep the licences of their data sets",
             annotations=("json/*.json",),
             videos=("video/*",),
+            into=None,
             notes=("videos of data sets that forbid copies have to be added to video/<task>",),
         ),
     )
 
-    def _id(self, row: Row, video: str, number: int) -> str:
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
         return f"{row['task_type']}-{number}"
 
-    def _video(self, row: Row) -> str:
+    def _video(self, row: tables.Row) -> str:
         return f"{row['task_type']}/{super()._video(row)}"
 
-    def _folders(self, row: Row) -> Sequence[str]:
+    def _folders(self, row: tables.Row) -> Sequence[str]:
         task = row["task_type"]
         return (f"video/{task}", f"videos/{task}", str(task))
 
-    def _clip(self, row: Row) -> Clip:
+    def _clip(self, row: tables.Row) -> annotated.Clip:
         return tables.bounds_of(row) if row["task_type"] in BOUNDED else None
 
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
-        text, choices, _ = super()._question(row)
-        return text.strip(), choices, None
+    def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
+        text, choices = super()._question(row)
+        return text.strip(), choices

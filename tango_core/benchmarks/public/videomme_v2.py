@@ -13,31 +13,18 @@ import json
 import re
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tango_core.benchmarks import annotated
-from tango_core.benchmarks.annotated import Record, Table
+from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import PromptTemplate, Protocol, in_versions
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
-from tango_core.benchmarks.tables import Row, is_missing, text_of
 from tango_core.errors import InputError
-from tango_core.metrics import ACCURACY, GROUP_SCORE
-from tango_core.metrics.metric import (
-    GROUP_SIZE,
-    LOGIC,
-    POSITION,
-    RELEVANCE,
-    STRUCTURE,
-    STRUCTURES,
-    TYPE,
-    structure_of,
-)
+from tango_core.metrics import ACCURACY, GROUP_SCORE, metric
 from tango_core.types import Subtitles
 
 # The instruction comes last.
@@ -130,7 +117,7 @@ class VideoMMEV2Benchmark(annotated.AnnotatedBenchmark):
         **_protocols("lmms_eval_reasoning", lmms_eval(REASON_FIRST), subtitled=False, **_REASONING),
     }
     metrics = (GROUP_SCORE, ACCURACY)
-    unlisted_groups = (POSITION,)
+    unlisted_groups = (metric.POSITION,)
     vlmevalkit_table = annotated.VLMEvalKitTable(
         "Video-MME-v2",
         annotated.table_columns(
@@ -160,38 +147,28 @@ class VideoMMEV2Benchmark(annotated.AnnotatedBenchmark):
             annotations=("test.parquet",),
             videos=("videos/*.zip",),
             subtitles=("subtitle/*.jsonl", "*subtitle*.zip"),
-            into="",
         ),
     )
 
-    def _rows(self, path: Path) -> list[Row]:
+    def _rows(self, path: Path) -> list[tables.Row]:
         """Read the rows; each gets the position in its group, and the whole group."""
         rows = super()._rows(path)
-        groups: dict[str, list[Row]] = defaultdict(list)
+        groups: dict[str, list[tables.Row]] = defaultdict(list)
         for row in rows:
             with suppress(InputError):  # a row without a video is a defect of its own
                 groups[self._file(row)].append(row)
         self._group = groups
         return rows
 
-    def _file(self, row: Row) -> str:
+    def _file(self, row: tables.Row) -> str:
         """Id of a row's video with the leading zeros that a table of numbers has lost."""
         text = super()._file(row).removesuffix(".0")
         return text.zfill(3) if text.isdecimal() else text
 
-    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        record = super()._record(index, number, row, table)
-        count = len(self._group[record.video_id])
-        if count == GROUP_SIZE:
-            return record
-        note = f"{count} of {GROUP_SIZE} questions of the group; it has no group score"
-        return replace(record, notes=(note, *record.notes))
+    def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
+        return tables.text_of(row, "question"), _options(tables.text_of(row, "options"))
 
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str]:
-        written = text_of(row, "options")
-        return text_of(row, "question"), _options(written), written
-
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         """The groups that a question is counted in; level and heads are those of the last row.
 
         Raises:
@@ -200,41 +177,43 @@ class VideoMMEV2Benchmark(annotated.AnnotatedBenchmark):
         rows = self._group[self._file(row)]
         positions = [_position(one, number) for number, one in enumerate(rows, start=1)]
         position = next(at for at, one in zip(positions, rows, strict=True) if one is row)
-        if not 1 <= position <= GROUP_SIZE:
-            raise InputError(f"question_id must end in 1 to {GROUP_SIZE}, got {position}")
+        if not 1 <= position <= metric.GROUP_SIZE:
+            raise InputError(f"question_id must end in 1 to {metric.GROUP_SIZE}, got {position}")
         if positions.count(position) > 1:
             raise InputError(f"question {position} of the video occurs twice")
         if len(kinds := set(map(_kind, rows))) > 1:
             raise InputError("the questions of the video differ in group_type or group_structure")
         ((kind, structure),) = kinds
-        if kind not in (RELEVANCE, LOGIC):
-            raise InputError(f"group_type must be {RELEVANCE} or {LOGIC}, got {kind!r}")
-        if kind == LOGIC and structure not in STRUCTURES:
+        if kind not in (metric.RELEVANCE, metric.LOGIC):
             raise InputError(
-                f"group_structure must be one of {', '.join(STRUCTURES)}, got {structure!r}"
+                f"group_type must be {metric.RELEVANCE} or {metric.LOGIC}, got {kind!r}"
             )
-        groups = {TYPE: kind, **({STRUCTURE: structure} if structure else {})}
-        groups[POSITION] = str(position)
+        if kind == metric.LOGIC and structure not in metric.STRUCTURES:
+            raise InputError(
+                f"group_structure must be one of {', '.join(metric.STRUCTURES)}, got {structure!r}"
+            )
+        groups = {metric.TYPE: kind, **({metric.STRUCTURE: structure} if structure else {})}
+        groups[metric.POSITION] = str(position)
         for name in HEADS:
             stated = zip(positions, (one.get(name) for one in rows), strict=True)
-            values = {at: str(value) for at, value in stated if not is_missing(value)}
+            values = {at: str(value) for at, value in stated if not tables.is_missing(value)}
             if values:
-                groups[name] = values.get(GROUP_SIZE, next(iter(values.values())))
+                groups[name] = values.get(metric.GROUP_SIZE, next(iter(values.values())))
         return groups
 
 
-def _kind(row: Row) -> tuple[str, str]:
+def _kind(row: tables.Row) -> tuple[str, str]:
     """Type and structure of a row's group; "" for no structure."""
-    kind = text_of(row, TYPE).strip().lower()
-    return kind, structure_of(str(row.get(STRUCTURE))) if kind == LOGIC else ""
+    kind = tables.text_of(row, metric.TYPE).strip().lower()
+    return kind, metric.structure_of(str(row.get(metric.STRUCTURE))) if kind == metric.LOGIC else ""
 
 
-def _position(row: Row, otherwise: int) -> int:
+def _position(row: tables.Row, otherwise: int) -> int:
     """Position of a question in its group from 1, by its id ("001-3"); -1 if that has no number.
 
     Tables without ids list the questions of a group in order.
     """
-    if is_missing(row.get("question_id")):
+    if tables.is_missing(row.get("question_id")):
         return otherwise
     last = str(row["question_id"]).rpartition("-")[2]
     return int(last) if last.isdecimal() else -1

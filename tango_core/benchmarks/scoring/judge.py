@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tango_core.benchmarks.scoring.free_form import matches
-from tango_core.benchmarks.scoring.multiple_choice import read
-from tango_core.benchmarks.scoring.spans import read_span, span_iou, span_text
+from tango_core.benchmarks.scoring import free_form, multiple_choice, spans
 from tango_core.types import Question
 
 # The IoU from which a span counts as right, where right and wrong are wanted.
@@ -51,18 +49,18 @@ def judge(
         read_choice: `Protocol.read_choice` of the benchmark's protocol.
     """
     if question.span is not None:
-        span = None if reply is None else read_span(reply)
-        score = 0.0 if span is None else span_iou(span, question.span)
+        span = None if reply is None else spans.read_span(reply)
+        score = 0.0 if span is None else spans.span_iou(span, question.span)
         return Judged(
             span is not None,
             None,
             score >= RIGHT_FROM_IOU,
             score,
-            None if span is None else span_text(span),
-            span_text(question.span),
+            None if span is None else spans.span_text(span),
+            spans.span_text(question.span),
         )
     if not question.choices:
-        right = matches(reply or "", question) if question.accepted else None
+        right = free_form.matches(reply or "", question) if question.accepted else None
         return Judged(True, None, right, None, None, None)
     choice = None if reply is None else read_choice(reply, question)
     return Judged(
@@ -78,7 +76,7 @@ def judge(
 
 def _rule(reply: str, question: Question, choice: int) -> str:
     """The general rule that reads the same option from the reply."""
-    general = read(reply, question.choices, letters_first=True)
+    general = multiple_choice.read(reply, question.choices, letters_first=True)
     return general.rule if general.choice == choice else "benchmark"
 
 

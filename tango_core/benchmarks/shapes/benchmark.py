@@ -28,17 +28,9 @@ import numpy.typing as npt
 
 from tango_core.benchmarks.base import Benchmark, check_limit
 from tango_core.benchmarks.protocols.protocol import under_each_harness
+from tango_core.benchmarks.shapes import world
 from tango_core.benchmarks.shapes.questions import ASKED, PROTOCOL, pick, questions
 from tango_core.benchmarks.shapes.render import render
-from tango_core.benchmarks.shapes.world import (
-    FRAME,
-    NUM_MOMENTS,
-    SECONDS_PER_MOMENT,
-    WORLD_VERSION,
-    ClipDescription,
-    clip_at,
-    rng_of,
-)
 from tango_core.errors import InputError
 from tango_core.types import VideoItem
 
@@ -48,16 +40,16 @@ NUM_CLIPS = {"train": 1000, "validation": 100, "test": 200}
 """Clips per split."""
 QUESTIONS_PER_CLIP = 5
 """Questions per clip, of different types; clips of one scene can be asked three to five."""
-FPS = Fraction(1 / SECONDS_PER_MOMENT)
+FPS = Fraction(1 / world.SECONDS_PER_MOMENT)
 CRF = 18
 PRESET = "medium"
 DEFAULT_ROOT = "data/shapes"
 
 _PARAMETERS = {
-    "world_version": WORLD_VERSION,
+    "world_version": world.WORLD_VERSION,
     "asked": ASKED,
-    "frame": FRAME,
-    "num_moments": NUM_MOMENTS,
+    "frame": world.FRAME,
+    "num_moments": world.NUM_MOMENTS,
     "fps": str(FPS),
     "codec": f"libx264 yuv420p crf {CRF} preset {PRESET}",
 }
@@ -110,7 +102,7 @@ class ShapesBenchmark(Benchmark):
         if missing:
             logger.info("generating %d clips in %s", missing, self.generated_in)
         for index in range(number):
-            clip = clip_at(self.split, self.seed, index)
+            clip = world.clip_at(self.split, self.seed, index)
             write_once(self._path(index), partial(_write_clip, clip))
             yield self._item(index, clip)
 
@@ -121,7 +113,7 @@ class ShapesBenchmark(Benchmark):
             ValueError: If `limit` is negative.
         """
         for index in range(self._number(limit)):
-            yield self._item(index, clip_at(self.split, self.seed, index))
+            yield self._item(index, world.clip_at(self.split, self.seed, index))
 
     def _number(self, limit: int | None) -> int:
         """Clips of the split, or the first `limit` of them."""
@@ -129,9 +121,9 @@ class ShapesBenchmark(Benchmark):
         number = NUM_CLIPS[self.split]
         return number if limit is None else min(limit, number)
 
-    def _item(self, index: int, clip: ClipDescription) -> VideoItem:
+    def _item(self, index: int, clip: world.ClipDescription) -> VideoItem:
         """A clip with the questions that are asked about it."""
-        rng = rng_of(self.split, self.seed, index, "pick")
+        rng = world.rng_of(self.split, self.seed, index, "pick")
         asked = pick(questions(clip), QUESTIONS_PER_CLIP, rng)
         return VideoItem(clip.name, str(self._path(index)), None, asked)
 
@@ -152,7 +144,7 @@ class ShapesBenchmark(Benchmark):
             ) from error
 
 
-def _write_clip(clip: ClipDescription, path: Path) -> None:
+def _write_clip(clip: world.ClipDescription, path: Path) -> None:
     """Render a clip into a file."""
     write_mp4(path, render(clip), FPS)
 

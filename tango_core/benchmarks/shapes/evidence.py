@@ -13,14 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tango_core.benchmarks.shapes.world import (
-    FRAME,
-    SECONDS_PER_MOMENT,
-    SHAPES,
-    Box,
-    ClipDescription,
-    clip_at,
-)
+from tango_core.benchmarks.shapes import world
 from tango_core.errors import InputError
 from tango_core.types import Question
 
@@ -29,7 +22,7 @@ from tango_core.types import Question
 LEAST_COVER = 0.25
 
 
-def clip_of(video_id: str) -> ClipDescription:
+def clip_of(video_id: str) -> world.ClipDescription:
     """The clip that the benchmark calls so.
 
     Raises:
@@ -42,13 +35,13 @@ def clip_of(video_id: str) -> ClipDescription:
             f"{video_id!r} is no clip of benchmark shapes; only there it is known which tokens "
             "show what a question is about"
         )
-    return clip_at(split, int(seed), int(index))
+    return world.clip_at(split, int(seed), int(index))
 
 
-def sprites_asked(clip: ClipDescription, question: Question) -> tuple[int, ...]:
+def sprites_asked(clip: world.ClipDescription, question: Question) -> tuple[int, ...]:
     """What answers a question: indices into `clip.sprites`; empty if no object does."""
     kind, text = question.groups["type"], question.text
-    named = {name for name in SHAPES if f" {name} " in f" {text.replace('?', ' ')} "}
+    named = {name for name in world.SHAPES if f" {name} " in f" {text.replace('?', ' ')} "}
     if kind == "shape":
         color = question.text.removeprefix("What shape is the ").removesuffix(" icon?")
         wanted = [s.kind == "icon" and s.color == color for s in clip.sprites]
@@ -65,7 +58,7 @@ def sprites_asked(clip: ClipDescription, question: Question) -> tuple[int, ...]:
 
 
 def tokens_of(
-    clip: ClipDescription,
+    clip: world.ClipDescription,
     sprites: Sequence[int],
     timestamps: Sequence[float],
     grid: tuple[int, int],
@@ -86,7 +79,7 @@ def tokens_of(
     """
     shown = np.zeros((len(timestamps), grid[0] * grid[1]), dtype=bool)
     for row, seconds in zip(shown, timestamps, strict=True):
-        moment = seconds / SECONDS_PER_MOMENT
+        moment = seconds / world.SECONDS_PER_MOMENT
         for seen in {math.floor(moment + 1e-3), math.ceil(moment - 1e-3)}:
             for sprite in sprites:
                 box = clip.box(sprite, min(max(seen, 0), clip.num_moments - 1))
@@ -96,7 +89,7 @@ def tokens_of(
     return shown
 
 
-def cover_of(box: Box, grid: tuple[int, int]) -> npt.NDArray[np.float64]:
+def cover_of(box: world.Box, grid: tuple[int, int]) -> npt.NDArray[np.float64]:
     """(H, W) share of every token that a box covers, in [0, 1]."""
     rows, columns = (
         _overlaps(start, stop, number)
@@ -110,6 +103,6 @@ def cover_of(box: Box, grid: tuple[int, int]) -> npt.NDArray[np.float64]:
 
 def _overlaps(start: float, stop: float, number: int) -> npt.NDArray[np.float64]:
     """(number,) share of every equal part of a frame's side that lies between two pixels."""
-    edges = np.linspace(0, FRAME, number + 1)
+    edges = np.linspace(0, world.FRAME, number + 1)
     inside = np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start)
-    return np.asarray(np.clip(inside, 0, None) * number / FRAME)
+    return np.asarray(np.clip(inside, 0, None) * number / world.FRAME)

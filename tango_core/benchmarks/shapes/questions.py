@@ -14,17 +14,7 @@ from numpy.random import Generator
 
 from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered, read_option
-from tango_core.benchmarks.shapes.world import (
-    COLORS,
-    DIRECTIONS,
-    FRAME,
-    SCENES,
-    SHAPES,
-    ClipDescription,
-    Sprite,
-    rng_of,
-    sample_moments,
-)
+from tango_core.benchmarks.shapes import world
 from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
@@ -76,9 +66,9 @@ _AVAILABLE = {
 
 def _vocabulary() -> tuple[str, ...]:
     """Collect every word of every prompt and reply."""
-    texts = [*TYPES.values(), INSTRUCTION, *_FRAME_WORDS, *CORNERS, *DIRECTIONS]
+    texts = [*TYPES.values(), INSTRUCTION, *_FRAME_WORDS, *CORNERS, *world.DIRECTIONS]
     spoken = {word for text in texts for word in words(text) if word != "{}"}
-    spoken |= {word.lower() for word in spoken} | {*SHAPES, *SCENES, *COLORS}
+    spoken |= {word.lower() for word in spoken} | {*world.SHAPES, *world.SCENES, *world.COLORS}
     return (*sorted(spoken), *DIGITS, *LETTERS[:NUM_OPTIONS])
 
 
@@ -91,7 +81,9 @@ VOCABULARY: tuple[str, ...] = _vocabulary()
 """Every word that can occur in prompts or replies, as it is written there and in lower case."""
 
 
-def questions(clip: ClipDescription, moments: Iterable[int] | None = None) -> tuple[Question, ...]:
+def questions(
+    clip: world.ClipDescription, moments: Iterable[int] | None = None
+) -> tuple[Question, ...]:
     """Return every question that a clip can be asked.
 
     Args:
@@ -103,8 +95,8 @@ def questions(clip: ClipDescription, moments: Iterable[int] | None = None) -> tu
         By type and then by subject; `groups` are `type`, `camera` and `scenes`; ids begin with the
         clip's name and are unique.
     """
-    seen = set(sample_moments(clip.num_moments, _SAMPLED) if moments is None else moments)
-    rng = rng_of(clip.split, clip.seed, clip.index, "questions")
+    seen = set(world.sample_moments(clip.num_moments, _SAMPLED) if moments is None else moments)
+    rng = world.rng_of(clip.split, clip.seed, clip.index, "questions")
     asked = []
     for kind, subject, answer, hard, every in _facts(clip, seen, rng):
         choices, right = _options(rng, answer, hard, every)
@@ -141,7 +133,7 @@ Fact = tuple[str, str, str, list[str], Sequence[str]]
 """Type, subject, answer, the hardest wrong answers, and all answers of the type."""
 
 
-def _facts(clip: ClipDescription, seen: set[int], rng: Generator) -> Iterator[Fact]:
+def _facts(clip: world.ClipDescription, seen: set[int], rng: Generator) -> Iterator[Fact]:
     """Yield what can be asked and is true."""
     icons = {
         name: copies
@@ -151,21 +143,21 @@ def _facts(clip: ClipDescription, seen: set[int], rng: Generator) -> Iterator[Fa
     colors = [sprite.color for sprite in clip.sprites if sprite.kind != "plate"]
     kinds = [scene.kind for scene in clip.scenes]
     for name, (icon, *_) in icons.items():
-        yield "color", name, icon.color, colors, list(COLORS)
+        yield "color", name, icon.color, colors, list(world.COLORS)
     for name, (icon, *_) in icons.items():
-        yield "shape", icon.color, name, list(clip.icons), SHAPES
+        yield "shape", icon.color, name, list(clip.icons), world.SHAPES
     for sprite in clip.sprites:
         if seen.isdisjoint(range(sprite.start, sprite.stop)):
             continue
         if sprite.kind == "plate":
             yield "digit", "", sprite.name, [], DIGITS
         elif sprite.kind == "flash":
-            yield "flash", "", sprite.color, colors, list(COLORS)
+            yield "flash", "", sprite.color, colors, list(world.COLORS)
     if len(kinds) > 1 and all(not seen.isdisjoint(range(s.start, s.stop)) for s in clip.scenes):
-        yield "order", "first", kinds[0], kinds, SCENES
-        yield "order", "last", kinds[-1], kinds, SCENES
+        yield "order", "first", kinds[0], kinds, world.SCENES
+        yield "order", "last", kinds[-1], kinds, world.SCENES
         for name, (icon, *_) in icons.items():
-            yield "inscene", name, kinds[icon.scene], kinds, SCENES
+            yield "inscene", name, kinds[icon.scene], kinds, world.SCENES
     yield from _members(clip, icons, rng)
     if clip.counted in icons:
         yield "count", clip.counted, str(len(icons[clip.counted])), [], NUMBERS
@@ -174,20 +166,20 @@ def _facts(clip: ClipDescription, seen: set[int], rng: Generator) -> Iterator[Fa
             continue
         direction = _direction(clip, copies[0], seen)
         if direction:
-            yield "direction", name, direction, [], list(DIRECTIONS)
+            yield "direction", name, direction, [], list(world.DIRECTIONS)
         corner = _corner(clip, copies[0])
         if corner:
             yield "location", name, corner, [], CORNERS
 
 
 def _members(
-    clip: ClipDescription, icons: dict[str, tuple[Sprite, ...]], rng: Generator
+    clip: world.ClipDescription, icons: dict[str, tuple[world.Sprite, ...]], rng: Generator
 ) -> Iterator[Fact]:
     """Yield which icon is in a scene, where enough others are not."""
     for number, scene in enumerate(clip.scenes):
         inside = [name for name, copies in clip.icons.items() if copies[0].scene == number]
         shown = [name for name in inside if name in icons]
-        outside = [name for name in SHAPES if name not in inside]
+        outside = [name for name in world.SHAPES if name not in inside]
         if shown and len(outside) >= NUM_OPTIONS - 1:
             where = "shown" if len(clip.scenes) == 1 else f"in the {scene.kind}"
             hard = [name for name in clip.icons if name not in inside]
@@ -195,7 +187,7 @@ def _members(
             yield "object", where, answer, hard, [answer, *outside]
 
 
-def _direction(clip: ClipDescription, icon: Sprite, seen: set[int]) -> str | None:
+def _direction(clip: world.ClipDescription, icon: world.Sprite, seen: set[int]) -> str | None:
     """Return where an icon moves if that is clear, in canvas and in screen pixels alike."""
     if not icon.moves:
         return None
@@ -204,7 +196,7 @@ def _direction(clip: ClipDescription, icon: Sprite, seen: set[int]) -> str | Non
     if len(centers) < 2:
         return None
     x, y = centers[-1][0] - centers[0][0], centers[-1][1] - centers[0][1]
-    for name, (right, down) in DIRECTIONS.items():
+    for name, (right, down) in world.DIRECTIONS.items():
         ahead, aside = x * right + y * down, abs(x * down) + abs(y * right)
         own = icon.velocity[0] * right + icon.velocity[1] * down
         if own > 0 and ahead >= _TRAVEL and ahead >= 1.5 * aside:
@@ -212,13 +204,13 @@ def _direction(clip: ClipDescription, icon: Sprite, seen: set[int]) -> str | Non
     return None
 
 
-def _corner(clip: ClipDescription, icon: Sprite) -> str | None:
+def _corner(clip: world.ClipDescription, icon: world.Sprite) -> str | None:
     """Return the quarter of the frame an icon stays in, clear of the middle, or `None`."""
     sprite = clip.sprites.index(icon)
     found = set()
     for moment in range(icon.start, icon.stop):
         box = clip.box(sprite, moment)
-        x, y = (value - FRAME / 2 for value in box.center) if box else (0.0, 0.0)
+        x, y = (value - world.FRAME / 2 for value in box.center) if box else (0.0, 0.0)
         if min(abs(x), abs(y)) < _CLEAR:
             return None
         found.add(("bottom " if y > 0 else "top ") + ("right" if x > 0 else "left"))

@@ -16,15 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random import Generator
 
-from tango_core.benchmarks.shapes.world import (
-    CANVAS,
-    COLORS,
-    FRAME,
-    Box,
-    ClipDescription,
-    Sprite,
-    rng_of,
-)
+from tango_core.benchmarks.shapes import world
 
 Plane = npt.NDArray[np.float32]
 
@@ -35,8 +27,8 @@ FLICKER = 0.03
 
 _TILE = (17.0, 17.0, 20.0)
 _WHITE = (236.0, 236.0, 236.0)
-_AXIS = np.arange(FRAME, dtype=np.float32) + np.float32(0.5)
-_ACROSS = (2 * _AXIS / FRAME - 1).astype(np.float32)
+_AXIS = np.arange(world.FRAME, dtype=np.float32) + np.float32(0.5)
+_ACROSS = (2 * _AXIS / world.FRAME - 1).astype(np.float32)
 
 # Digits of 5 x 7 dots, one string of seven rows each.
 _FONT = {
@@ -55,7 +47,9 @@ _DOT = 2.3  # canvas pixels of one dot of the font
 _FINE = 4  # stored pixels per dot and direction
 
 
-def render(clip: ClipDescription, moments: Iterable[int] | None = None) -> npt.NDArray[np.uint8]:
+def render(
+    clip: world.ClipDescription, moments: Iterable[int] | None = None
+) -> npt.NDArray[np.uint8]:
     """Render a clip, or only some of its moments.
 
     Args:
@@ -67,13 +61,13 @@ def render(clip: ClipDescription, moments: Iterable[int] | None = None) -> npt.N
     """
     wanted = range(clip.num_moments) if moments is None else list(moments)
     canvases: dict[int, Plane] = {}
-    frames = np.empty((len(wanted), FRAME, FRAME, 3), dtype=np.uint8)
+    frames = np.empty((len(wanted), world.FRAME, world.FRAME, 3), dtype=np.uint8)
     for row, moment in enumerate(wanted):
         number = next(i for i, s in enumerate(clip.scenes) if s.start <= moment < s.stop)
         scene = clip.scenes[number]
         if number not in canvases:
             # The words of the key are part of the generated pixels and must stay.
-            rng = rng_of(clip.split, clip.seed, clip.index, f"scenery {number}")
+            rng = world.rng_of(clip.split, clip.seed, clip.index, f"scenery {number}")
             canvases[number] = paint(scene.kind, rng)
         frame = _camera_view(canvases[number], *scene.views[moment - scene.start])
         for box in clip.boxes(moment):
@@ -86,7 +80,7 @@ def _camera_view(canvas: Plane, left: float, top: float, zoom: float) -> Plane:
     """Return what the camera sees: bilinear, rows first and then columns."""
     view = canvas
     for start, axis in ((top, 0), (left, 1)):
-        position = np.clip(start + _AXIS / np.float32(zoom) - 0.5, 0, CANVAS - 1.001)
+        position = np.clip(start + _AXIS / np.float32(zoom) - 0.5, 0, world.CANVAS - 1.001)
         low = position.astype(int)
         part = (position - low).astype(np.float32)
         if not part.any():
@@ -98,10 +92,10 @@ def _camera_view(canvas: Plane, left: float, top: float, zoom: float) -> Plane:
     return np.array(view)
 
 
-def _draw(frame: Plane, sprite: Sprite, box: Box) -> None:
+def _draw(frame: Plane, sprite: world.Sprite, box: world.Box) -> None:
     """Draw one sprite into a frame."""
-    rows = slice(max(int(box.top), 0), min(int(np.ceil(box.bottom)), FRAME))
-    columns = slice(max(int(box.left), 0), min(int(np.ceil(box.right)), FRAME))
+    rows = slice(max(int(box.top), 0), min(int(np.ceil(box.bottom)), world.FRAME))
+    columns = slice(max(int(box.left), 0), min(int(np.ceil(box.right)), world.FRAME))
     x, y = box.center
     u, v = _AXIS[columns][None, :] - np.float32(x), _AXIS[rows][:, None] - np.float32(y)
     half_width, half_height = (box.right - box.left) / 2, (box.bottom - box.top) / 2
@@ -118,7 +112,7 @@ def _draw(frame: Plane, sprite: Sprite, box: Box) -> None:
     else:
         radius = np.float32(sprite.size * zoom / 2)
         outline = _outline(sprite.name, u / radius, v / radius) * radius
-        _blend(patch, _inside(outline), COLORS[sprite.color])
+        _blend(patch, _inside(outline), world.COLORS[sprite.color])
 
 
 def _blend(patch: Plane, alpha: Plane, color: tuple[float, float, float]) -> None:
@@ -144,21 +138,17 @@ def _digit_at(name: str, u: Plane, v: Plane) -> Plane:
 def _outline(name: str, u: Plane, v: Plane) -> Plane:
     """Return the signed distance to a shape of half-size 1, negative inside."""
     across, down = np.abs(u), np.abs(v)
-    edge: npt.NDArray[np.floating]
-    if name == "circle":
-        edge = np.sqrt(u * u + v * v) - 0.98
-    elif name == "square":
-        edge = np.maximum(across, down) - 0.86
-    elif name == "triangle":
-        edge = np.maximum(v - 0.82, (1.82 * across - (v + 1)) / 2.077)
-    elif name == "cross":
-        edge = np.minimum(np.maximum(across - 0.33, down - 1), np.maximum(down - 0.33, across - 1))
-    elif name == "ring":
-        edge = np.abs(np.sqrt(u * u + v * v) - 0.73) - 0.25
-    elif name == "diamond":
-        edge = (across + down - 1) / np.sqrt(2)
-    else:  # a flash: six rays
-        edge = np.sqrt(u * u + v * v) - (0.62 + 0.38 * np.cos(6 * np.arctan2(v, u)))
+    radius = np.sqrt(u * u + v * v)
+    bars = (np.maximum(across - 0.33, down - 1), np.maximum(down - 0.33, across - 1))
+    edge: npt.NDArray[np.floating] = {
+        "circle": radius - 0.98,
+        "square": np.maximum(across, down) - 0.86,
+        "triangle": np.maximum(v - 0.82, (1.82 * across - (v + 1)) / 2.077),
+        "cross": np.minimum(*bars),
+        "ring": np.abs(radius - 0.73) - 0.25,
+        "diamond": (across + down - 1) / np.sqrt(2),
+        "flash": radius - (0.62 + 0.38 * np.cos(6 * np.arctan2(v, u))),  # six rays
+    }[name]
     return np.asarray(edge, dtype=np.float32)
 
 
@@ -171,9 +161,9 @@ def _digit(name: str) -> Plane:
     return np.asarray((fine[:, :-2] + fine[:, 1:-1] + fine[:, 2:]) / 3)
 
 
-def _expose(frame: Plane, clip: ClipDescription, moment: int) -> npt.NDArray[np.uint8]:
+def _expose(frame: Plane, clip: world.ClipDescription, moment: int) -> npt.NDArray[np.uint8]:
     """Add this moment's light and noise, and round to bytes."""
-    rng = rng_of(clip.split, clip.seed, clip.index, f"light {moment}")
+    rng = world.rng_of(clip.split, clip.seed, clip.index, f"light {moment}")
     level, slant_x, slant_y = rng.uniform(-FLICKER, FLICKER, 3).astype(np.float32)
     light = (1 + level) + slant_x * _ACROSS[None, :] + slant_y * _ACROSS[:, None]
     frame *= light[..., None]
@@ -182,7 +172,7 @@ def _expose(frame: Plane, clip: ClipDescription, moment: int) -> npt.NDArray[np.
     return exposed
 
 
-_LINE = np.arange(CANVAS, dtype=np.float32)
+_LINE = np.arange(world.CANVAS, dtype=np.float32)
 _X = _LINE[None, :]
 _Y = _LINE[:, None]
 
@@ -208,7 +198,7 @@ def paint(kind: str, rng: Generator) -> Plane:
 
 def _smooth_noise(rng: Generator, bumps: int) -> Plane:
     """Return smooth noise in about [-1, 1] with `bumps` bumps along each side."""
-    position = _LINE * (bumps / CANVAS)
+    position = _LINE * (bumps / world.CANVAS)
     low = position.astype(int)
     part = (position - low).astype(np.float32)
     # No matrix product: its last bits may depend on the number of threads.
@@ -254,7 +244,7 @@ def _city(rng: Generator) -> Plane:
     shift = rng.uniform(0, pitch, 2)
     across, down = (_LINE + shift[0]) / pitch, (_LINE + shift[1]) / pitch
     inside = (np.mod(across, 1) > 0.38)[None, :] & (np.mod(down, 1) > 0.38)[:, None]
-    number = int(CANVAS / pitch) + 3
+    number = int(world.CANVAS / pitch) + 3
     lit = rng.choice((-34.0, -16.0, 30.0), (number, number)).astype(np.float32)
     windows = lit[down.astype(int)[:, None], across.astype(int)[None, :]]
     return np.where(inside, windows, np.float32(0)).astype(np.float32)
@@ -264,7 +254,7 @@ def _night(rng: Generator) -> Plane:
     """A dark sky full of small stars."""
     sky = 4 * _smooth_noise(rng, 8)
     number = int(rng.integers(330, 480))
-    rows, columns = rng.integers(0, CANVAS - 1, (2, number))
+    rows, columns = rng.integers(0, world.CANVAS - 1, (2, number))
     bright = rng.uniform(40, 140, number).astype(np.float32)
     sky[rows, columns] += bright
     sky[rows + 1, columns] += bright * rng.choice((0.0, 0.8), number).astype(np.float32)
@@ -281,7 +271,7 @@ def _snow(rng: Generator) -> Plane:
 def _add_clutter(canvas: Plane, rng: Generator) -> None:
     """Blend up to eight grey rectangles into a canvas, as distractors."""
     for _ in range(rng.integers(0, 9)):
-        left, top = rng.integers(0, CANVAS - 26, 2)
+        left, top = rng.integers(0, world.CANVAS - 26, 2)
         width, height = rng.integers(5, 26, 2)
         area = canvas[top : top + height, left : left + width]
         area += np.float32(0.6) * (np.float32(rng.uniform(40, 190)) - area)

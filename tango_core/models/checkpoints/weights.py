@@ -9,9 +9,8 @@ directly from those pages without a second copy.
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,8 +21,6 @@ from torch import Tensor, nn
 from tango_core.errors import InputError
 from tango_core.models.checkpoints.directory import Checkpoint
 from tango_core.models.placement import spread_layers
-
-logger = logging.getLogger(__name__)
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # Maps a stored name to the name in the module, to `None` for a tensor of another part of the model,
@@ -58,9 +55,8 @@ def load_module(
         dtype: Floating-point tensors are converted to it.
         device: Target device; `meta` only compares names and shapes. Layers may be spread over
             several devices (`placement.spread_layers`).
-        tied: Parameters (keys) that share another parameter (values) of the module. If the
-            checkpoint stores such a parameter with different values, these are used, as in
-            transformers (transformers issue 45127; 5.23.0), and a warning is logged.
+        tied: Parameters (keys) that share another parameter (values) of the module, unless the
+            checkpoint stores them too: they may differ (transformers issue 45127; 5.23.0).
 
     Returns:
         The module in evaluation mode, without gradients, no tensor on any other device.
@@ -75,52 +71,36 @@ def load_module(
         module = build()
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     files = _files_of_tensors(checkpoint)
-    renamed = {source: rename(source) for source in files}
-    targets = {
-        source: parts
-        for source, name in renamed.items()
-        if name and not (parts := (name,) if isinstance(name, str) else name)[0].endswith(_COMPUTED)
-    }
+    targets = _targets(files, rename)
     stored = {part for parts in targets.values() for part in parts}
     _raise_unless_equal(checkpoint, set(expected) - (set(tied) - stored), targets)
 
     sizes = {name: math.prod(shape) * dtype.itemsize for name, shape in expected.items()}
     held = {n: size for n, size in sizes.items() if n not in tied or n in stored}
     places = spread_layers(held, devices)
-    state = dict(_read(checkpoint, files, targets, expected, dtype, places))
+    state: dict[str, Tensor] = {}
+    # The parts of a stored tensor belong to one layer, so they are on one device.
+    homes = {source: places[parts[0]] for source, parts in targets.items()}
+    for source, value in _read(checkpoint, files, homes):
+        parts = targets[source]
+        rows = [expected[part][0] for part in parts if expected[part]]
+        shape = expected[parts[0]] if len(parts) == 1 else (sum(rows), *expected[parts[0]][1:])
+        if tuple(value.shape) != shape:
+            raise InputError(
+                f"{checkpoint.name}: tensor {source} has shape "
+                f"{tuple(value.shape)}, but config.json asks for {shape}; configuration and "
+                "weights do not belong together"
+            )
+        cut = torch.split(value, rows) if len(parts) > 1 else (value,)
+        for part, own in zip(parts, cut, strict=True):
+            state[part] = own.to(dtype) if own.is_floating_point() else own
     module.load_state_dict(state, assign=True, strict=False)
     for name, origin in tied.items():
-        own, other = state.get(name), state[origin]
-        if own is not None and not own.is_meta and not torch.equal(own, other.to(own.device)):
-            logger.warning(
-                "%s %s: config.json ties %s to %s; the stored, different values are used",
-                checkpoint.setting,
-                checkpoint.source,
-                name,
-                origin,
-            )
-            continue
-        owner, _, attribute = name.rpartition(".")
-        setattr(module.get_submodule(owner), attribute, module.get_parameter(origin))
+        if name not in state:
+            owner, _, attribute = name.rpartition(".")
+            setattr(module.get_submodule(owner), attribute, module.get_parameter(origin))
     _restore_computed_buffers(module, devices[0])
     return module.requires_grad_(False).eval()
-
-
-def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Names of all tensors in a checkpoint, sorted."""
-    return tuple(sorted(_files_of_tensors(checkpoint)))
-
-
-def file_of_tensor(checkpoint: Checkpoint, wanted: Callable[[str], bool]) -> tuple[str, str] | None:
-    """Local path and stored name of the first tensor with a wanted name; `None` if there is none.
-
-    Of a hub checkpoint only the file with this tensor is downloaded.
-    """
-    for name, file in sorted(_files_of_tensors(checkpoint).items()):
-        if wanted(name):
-            (path,) = checkpoint.fetch([file])
-            return str(path), name
-    return None
 
 
 def files_of_half(checkpoint: Checkpoint, rename: Rename) -> tuple[str, ...]:
@@ -135,20 +115,17 @@ def files_of_half(checkpoint: Checkpoint, rename: Rename) -> tuple[str, ...]:
 
 
 def read_tensors(checkpoint: Checkpoint, rename: Rename) -> Iterator[tuple[str, Tensor]]:
-    """Read tensors one by one as they are stored; `None` and split names are left out.
+    """Read tensors one by one as they are stored; those of split names are left out.
 
     Args:
         checkpoint: Source of the tensors.
         rename: As in `load_module`.
     """
     files = _files_of_tensors(checkpoint)
-    targets = {source: name for source in files if isinstance(name := rename(source), str)}
-    needed = sorted({files[source] for source in targets})
-    for name, path in zip(needed, checkpoint.fetch(needed), strict=True):
-        with _opened(checkpoint, path, "cpu") as tensors:
-            for source, target in targets.items():
-                if files[source] == name and not target.endswith(_COMPUTED):
-                    yield target, _tensor(checkpoint, path, tensors, source, torch.device("cpu"))
+    targets = _targets(files, rename)
+    homes = {source: torch.device("cpu") for source, parts in targets.items() if len(parts) == 1}
+    for source, value in _read(checkpoint, files, homes):
+        yield targets[source][0], value
 
 
 def _files_of_tensors(checkpoint: Checkpoint) -> dict[str, str]:
@@ -164,60 +141,41 @@ def _files_of_tensors(checkpoint: Checkpoint) -> dict[str, str]:
     return located
 
 
+def _targets(files: Mapping[str, str], rename: Rename) -> dict[str, tuple[str, ...]]:
+    """Names in the module of every stored tensor that belongs to it."""
+    renamed = {source: rename(source) for source in files if not source.endswith(_COMPUTED)}
+    return {
+        source: (name,) if isinstance(name, str) else name
+        for source, name in renamed.items()
+        if name is not None
+    }
+
+
 def _read(
-    checkpoint: Checkpoint,
-    files: Mapping[str, str],
-    targets: Mapping[str, tuple[str, ...]],
-    expected: Mapping[str, tuple[int, ...]],
-    dtype: torch.dtype,
-    places: Mapping[str, torch.device],
-) -> Iterable[tuple[str, Tensor]]:
-    """Read tensors by file and device, check their shapes, and split concatenated ones.
+    checkpoint: Checkpoint, files: Mapping[str, str], homes: Mapping[str, torch.device]
+) -> Iterator[tuple[str, Tensor]]:
+    """Read stored tensors, those of a file and device one after the other.
 
-    The parts of a stored tensor belong to one layer, so they are on one device.
+    Args:
+        checkpoint: Source of the tensors.
+        files: Name of the file that holds each tensor.
+        homes: Device of each wanted tensor.
     """
-    needed = sorted({files[source] for source in targets})
-    for name, path in zip(needed, checkpoint.fetch(needed), strict=True):
-        for device in dict.fromkeys(places.values()):
-            sources = {
-                source: sum(math.prod(expected[part]) for part in parts) * dtype.itemsize
-                for source, parts in targets.items()
-                if files[source] == name and places[parts[0]] == device
-            }
-            for group in _groups(sources):
-                with _opened(
-                    checkpoint, path, "cpu" if device.type == "meta" else str(device)
-                ) as tensors:
-                    for source in group:
-                        value = _tensor(checkpoint, path, tensors, source, device)
-                        parts = targets[source]
-                        rows = [expected[part][0] for part in parts if expected[part]]
-                        shape = expected[parts[0]]
-                        if len(parts) > 1:
-                            shape = (sum(rows), *shape[1:])
-                        if tuple(value.shape) != shape:
-                            raise InputError(
-                                f"{checkpoint.setting} {checkpoint.source}: tensor {source} has "
-                                f"shape {tuple(value.shape)}, but config.json asks for {shape}; "
-                                "configuration and weights do not belong together"
-                            )
-                        cut = torch.split(value, rows) if len(parts) > 1 else (value,)
-                        for part, own in zip(parts, cut, strict=True):
-                            yield part, own.to(dtype) if own.is_floating_point() else own
-
-
-def _groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Groups of tensor names whose sizes add up to about `_MAPPED_BYTES`."""
-    group: list[str] = []
-    total = 0
-    for name, size in sizes.items():
-        if group and total + size > _MAPPED_BYTES:
-            yield group
-            group, total = [], 0
-        group.append(name)
-        total += size
-    if group:
-        yield group
+    needed = sorted({files[source] for source in homes})
+    paths = dict(zip(needed, checkpoint.fetch(needed), strict=True))
+    for name, device in dict.fromkeys((files[source], homes[source]) for source in homes):
+        own = [source for source in homes if (files[source], homes[source]) == (name, device)]
+        tensors, mapped = None, 0
+        for source in own:
+            if tensors is None or mapped > _MAPPED_BYTES:
+                where = "cpu" if device.type == "meta" else str(device)
+                tensors, mapped = _opened(checkpoint, paths[name], where), 0
+            try:
+                value: Tensor = tensors.get_tensor(source)
+            except SafetensorError as error:
+                raise _damaged(checkpoint, paths[name], error) from None
+            mapped += value.nbytes
+            yield source, value.to(device)
 
 
 def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:
@@ -225,25 +183,14 @@ def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:
     try:
         return safe_open(path, framework="pt", device=device)
     except SafetensorError as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"{checkpoint.setting} {checkpoint.source}: {path.name} is damaged ({reason}); "
-            "copy the checkpoint again"
-        ) from None
+        raise _damaged(checkpoint, path, error) from None
 
 
-def _tensor(
-    checkpoint: Checkpoint, path: Path, tensors: Any, name: str, device: torch.device
-) -> Tensor:
-    """Read a tensor of an open file; raises if the index is wrong."""
-    try:
-        value: Tensor = tensors.get_tensor(name)
-    except SafetensorError:
-        raise InputError(
-            f"{checkpoint.setting} {checkpoint.source}: {path.name} does not hold {name}, which "
-            "the index says it does; copy the checkpoint again"
-        ) from None
-    return value.to(device)
+def _damaged(checkpoint: Checkpoint, path: Path, error: Exception) -> InputError:
+    reason = str(error).splitlines()[0]
+    return InputError(
+        f"{checkpoint.name}: {path.name} is damaged ({reason}); copy the checkpoint again"
+    )
 
 
 def _raise_unless_equal(
@@ -259,8 +206,7 @@ def _raise_unless_equal(
     ]
     if faults:
         raise InputError(
-            f"{checkpoint.setting} {checkpoint.source} does not fit its config.json: it "
-            f"{'; it '.join(faults)}; give a complete checkpoint of this architecture"
+            f"{checkpoint.name} does not fit its config.json: it {'; it '.join(faults)}"
         )
 
 
@@ -279,5 +225,3 @@ def _restore_computed_buffers(module: nn.Module, device: torch.device) -> None:
         fresh = type(owner)(owner.config)
         for name in left:
             setattr(owner, name, fresh.get_buffer(name).to(device))
-    stranded = [name for name, value in module.state_dict(keep_vars=True).items() if value.is_meta]
-    assert not stranded, f"left on the meta device: {stranded}"

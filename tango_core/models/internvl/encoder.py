@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from transformers import InternVLConfig, InternVLVisionModel
 from transformers.models.internvl.modeling_internvl import InternVLMultiModalProjector
 
-from tango_core.models.internvl.files import merge_of, tower_grid
+from tango_core.models.internvl.files import MERGE, tower_grid
 from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
-from tango_core.models.towers.trace import Observer
+from tango_core.models.towers.trace import Observer, unobserved
 
 
 class VisionHalf(nn.Module):
@@ -42,28 +42,21 @@ class Encoder(FrameEncoder):
         """Blocks of the tower."""
         return self.model.vision_tower.encoder.layer  # type: ignore[no-any-return]
 
-    @property
-    def num_layers(self) -> int:
-        """Blocks of the tower."""
-        return len(self.model.vision_tower.encoder.layer)
-
     def patch_grid(self, grid: Grid) -> Grid:
         """See `TowerEncoder.patch_grid`."""
         return tower_grid(self.config)
 
     def run(
-        self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()
+        self, pixels: Tensor, observe: Observer = unobserved, needs: frozenset[str] = frozenset()
     ) -> FrameTowerOutput:
-        """Run all blocks; observers receive every layer's output, (F, 1 + P, Dv), CLS first."""
+        """Run all blocks; `observe` gets every layer's output, (F, 1 + P, Dv), CLS first."""
         stock = self.model.vision_tower
         hidden = stock.embeddings(pixels)
-        for look in observe:
-            look(0, hidden)
+        observe(0, hidden)
         for index, block in enumerate(stock.encoder.layer):
             block_input = hidden
             hidden = block(hidden)
-            for look in observe:
-                look(index + 1, hidden)
+            observe(index + 1, hidden)
         patches = stock.layernorm(hidden)[:, 1:]
         norm = block.layernorm_before
         return FrameTowerOutput(patches, hidden, block_input, block.attention, norm)
@@ -94,8 +87,8 @@ class Encoder(FrameEncoder):
 
     def _squares(self, maps: Tensor) -> Tensor:
         """(F, P, C) or (F, P) of patches -> (F, H / m, m, W / m, m, C)."""
-        (height, width), merge = tower_grid(self.config), merge_of(self.config)
-        return maps.reshape(len(maps), height // merge, merge, width // merge, merge, -1)
+        height, width = tower_grid(self.config)
+        return maps.reshape(len(maps), height // MERGE, MERGE, width // MERGE, MERGE, -1)
 
     def of_patches(self, hidden: Tensor) -> Tensor:
         """States without CLS."""

@@ -27,10 +27,10 @@ class InternVLOptions(FamilyOptions):
 
 # InternVL3.5 of any dense size, and other InternViT models with Qwen3 or Qwen2.
 FAMILY = CheckpointFamily(
-    "tango_core.models.internvl",
     InternVLOptions,
     # `internvl3_5` of lmms-eval, with its modality set to video.
     harness={"lmms_eval": {"sampling": "middles", "frame_label": "lmms_eval"}},
     wording="internvl",
     engines=("native", "vllm"),
+    package="tango_core.models.internvl",
 )

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
-from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.internvl.family import FrameLabel, InternVLOptions
 from tango_core.models.language.prompt import (
@@ -17,14 +14,11 @@ from tango_core.models.language.prompt import (
     LaidOutPrompt,
     PromptLayout,
     around_clip,
-    block_positions,
     lay_out_blocks,
 )
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 _MARKS = ("<img>", "</img>")
-# Cache size of tokenised labels, in numbers of frames per clip; short clips have fewer frames.
-_LENGTHS = 8
 
 
 def frame_label(number: int, num_frames: int, wording: FrameLabel) -> str:
@@ -41,33 +35,25 @@ def frame_label(number: int, num_frames: int, wording: FrameLabel) -> str:
 
 
 class Layout(PromptLayout):
-    """Prompt order: opening; label, mark, tokens and mark per frame; the protocol's prompt.
+    """Prompt order: opening; label, mark, tokens and mark per frame; the protocol's prompt."""
 
-    Raises:
-        ValueError: If the tokenizer does not know the marks.
-    """
-
-    def __init__(self, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase, *others: Any) -> None:
-        super().__init__(spec, tokenizer, *others)
-        known = tokenizer.get_vocab()
-        missing = [mark for mark in _MARKS if mark not in known]
-        if missing:
-            raise InputError(
-                f"model.path {spec.path}: its tokenizer has no token {missing[0]}, which InternVL "
-                "puts around every frame; copy the tokenizer's files of the checkpoint again"
-            )
+    def __init__(self, spec: ModelSpec, *others: Any) -> None:
+        super().__init__(spec, *others)
+        known = self.tokenizer.get_vocab()
         self._begin, self._end = (known[mark] for mark in _MARKS)
         assert isinstance(spec.options, InternVLOptions)
         self._options = spec.options
         self._next_line = self.tokenize("\n")
-        self._labels = lru_cache(maxsize=_LENGTHS)(self._tokenize_labels)
 
     def cut(
         self, video: CompressedVideo, prompt: Prompt
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]:
         """Ids before and after the clip, and of every label; see `PromptLayout.cut`."""
-        left, right = self.tokenize(self.chat.left()), self.tokenize(self.chat.right(prompt))
-        return left, right, self._labels(video.grid[0])
+        num_frames, wording = video.grid[0], self._options.frame_label
+        numbers = range(1, num_frames + 1)
+        labels = [self.tokenize(frame_label(one, num_frames, wording)) for one in numbers]
+        left, right = self.tokenize(self.chat.opening), self.tokenize(self.chat.right(prompt))
+        return left, right, tuple(labels)
 
     def lay_out(
         self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
@@ -80,15 +66,14 @@ class Layout(PromptLayout):
         Raises:
             ValueError: If the tokens are not as wide as the language model.
         """
-        self.raise_if_wrong_width(video)
+        self.raise_if_of_another_model(video)
         left, right, labels = self.cut(video, prompt)
-        texts, empty = self._block_texts(video, labels), self._options.empty_blocks
-        spans = lay_out_blocks(video, texts, empty)
+        texts, per_frame = self._block_texts(video, labels), video.grid[1] * video.grid[2]
+        empty = self._options.empty_blocks
+        spans, clip, extent = lay_out_blocks(video, texts, empty, lambda cells: cells, per_frame)
         if positions == "renumbered":
-            count = sum(map(len, spans))
-            return around_clip(left, spans, torch.arange(count), count, right)
-        per_frame = video.grid[1] * video.grid[2]
-        clip, extent = block_positions(video, texts, empty, lambda cells: cells, per_frame)
+            extent = len(clip)
+            clip = torch.arange(extent)
         return around_clip(left, spans, clip, extent, right)
 
     def _block_texts(
@@ -108,9 +93,3 @@ class Layout(PromptLayout):
             BlockText((*label, self._begin), after[:1] if number == last else after)
             for number, label in enumerate(labels)
         ]
-
-    def _tokenize_labels(self, num_frames: int) -> tuple[tuple[int, ...], ...]:
-        """Ids of the label of every frame."""
-        numbers = range(1, num_frames + 1)
-        labels = [frame_label(one, num_frames, self._options.frame_label) for one in numbers]
-        return tuple(self.tokenize(label) for label in labels)

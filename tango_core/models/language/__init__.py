@@ -4,8 +4,8 @@
   the interface of a family's layout. `chat.py`: the text of a conversation.
 - `engine.py`: a language model combines a `PromptLayout` (per family) and an `Engine`; this
   project's engine decodes greedily with stock layers.
-- `layer_loop.py`: the loop over layers; `pruning.py`: pruning between layers; `attention.py`:
-  attention probabilities for pruners, and attention of packed sequences.
+- `layer_loop.py`: the loop over layers, and pruning between them; `attention.py`: attention
+  probabilities for pruners, and attention of packed sequences.
 - `batching.py`: requests of many clips answered together, and the token budget.
   `packed_pass.py`: one pass of many sequences, a prefill or a decoding step.
 - `vllm_qwen.py`: Qwen2.5-VL and Qwen3-VL in vLLM, which only modules named `vllm_*` import.

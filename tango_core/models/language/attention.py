@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -107,15 +107,9 @@ class LayerAttention:
 
     def _attention(self) -> Any:
         """The layer's attention module; raises if there is none."""
-        if self.layer is None:
+        if self.layer is None or is_linear(self.layer):
             raise InputError(
-                "a pruner at layer 0 has no attention or keys to rank by; set layer to 1 or larger"
-            )
-        if is_linear(self.layer):
-            raise InputError(
-                f"layer {self.layer.linear_attn.layer_idx} has linear attention, which has no "
-                "attention weights or keys to rank tokens by; let the method act behind a layer "
-                "with full attention, or before the language model"
+                "a method inside the language model reads no layer 0 and no linear attention"
             )
         return self.layer.self_attn
 
@@ -123,10 +117,10 @@ class LayerAttention:
         """Queries ("q") or keys ("k") of (n, D) states, rotated: (heads, n, head_dim)."""
         attention = self.layer.self_attn
         projected = getattr(attention, f"{kind}_proj")(normed)
-        if kind == "q" and is_gated(attention):  # the second half of every head is its gate
-            heads = projected.view(len(projected), -1, 2 * attention.head_dim).chunk(2, dim=-1)[0]
-        else:
-            heads = projected.view(len(projected), -1, attention.head_dim)
+        # In gated attention the second half of every query head is its gate.
+        gated = attention.q_proj.out_features == 2 * attention.o_proj.in_features
+        width = attention.head_dim * (2 if kind == "q" and gated else 1)
+        heads = projected.view(len(projected), -1, width)[..., : attention.head_dim]
         if (norm := getattr(attention, f"{kind}_norm", None)) is not None:
             heads = norm(heads)
         heads = heads.transpose(0, 1)
@@ -143,11 +137,6 @@ def is_linear(layer: Any) -> bool:
     return getattr(layer, "linear_attn", None) is not None
 
 
-def is_gated(attention: Any) -> bool:
-    """Whether the query projection of full attention also gives a gate for the output."""
-    return bool(attention.q_proj.out_features == 2 * attention.o_proj.in_features)
-
-
 def raise_if_unsupported(model: Any) -> None:
     """Reject a text model with layers that use a feature which `LayerLoop` does not support."""
     for index, layer in enumerate(model.layers):
@@ -158,17 +147,14 @@ def raise_if_unsupported(model: Any) -> None:
         if f"{cls.__module__}.{cls.__qualname__}" not in KNOWN_CLASSES:
             known = ", ".join(sorted(name.rpartition(".")[2] for name in KNOWN_CLASSES))
             raise InputError(
-                f"the language model has attention of class {cls.__name__}, which is not "
-                f"supported; use a checkpoint with one of: {known}"
+                f"attention of class {cls.__name__} is not supported; known are {known}"
             )
         if is_linear(layer):
             continue
         of_all = getattr(attention.config, "sliding_window", None)  # as Mistral has it
         if (window := getattr(attention, "sliding_window", of_all)) is not None:
             raise InputError(
-                f"layer {index} of the language model attends within a sliding window of {window} "
-                "tokens, which is not supported; set use_sliding_window to false (or "
-                "sliding_window to null) in the checkpoint's config.json"
+                f"layer {index} has a sliding window of {window} tokens, which is not supported"
             )
 
 
@@ -235,22 +221,14 @@ def onwards_mask(num_rows: int, num_keys: int, groups: int, device: torch.device
 
 
 def _attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    work: Attend | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """The attention function registered in transformers."""
+    module: Any, *parts: Any, scaling: float, work: Attend | None = None, **options: Any
+) -> Any:
+    """The attention function registered in transformers, for queries, keys, values and a mask."""
     if work is None:
-        return sdpa_attention_forward(  # type: ignore[no-any-return]
-            module, query, key, value, attention_mask, scaling=scaling, **options
-        )
-    layer: Any = module.layer_idx
-    return work(layer, query[0], key[0], value[0], scaling)[None], None
+        attend: Any = sdpa_attention_forward
+        return attend(module, *parts, scaling=scaling, **options)
+    query, key, value, _ = parts
+    return work(module.layer_idx, query[0], key[0], value[0], scaling)[None], None
 
 
 def pack_linear_attention(mixer: Any) -> None:
@@ -260,15 +238,9 @@ def pack_linear_attention(mixer: Any) -> None:
     """
     stock = mixer.forward
 
-    def forward(
-        hidden_states: Tensor,
-        cache_params: Any = None,
-        attention_mask: Tensor | None = None,
-        work: Recur | None = None,
-        **options: Any,
-    ) -> Tensor:
+    def forward(hidden_states: Tensor, *, work: Recur | None = None, **options: Any) -> Any:
         if work is None:
-            return stock(hidden_states, cache_params, attention_mask, **options)  # type: ignore[no-any-return]
+            return stock(hidden_states, **options)
         return work(mixer.layer_idx, stock, hidden_states)
 
     mixer.forward = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,12 +21,11 @@ from torch import Tensor
 from tango_core.errors import InputError
 from tango_core.models.base import AnswerSession
 from tango_core.models.language.attention import is_linear
-from tango_core.models.language.layer_loop import LayerLoop
+from tango_core.models.language.layer_loop import counts
 from tango_core.models.language.packed_pass import Segment, SequenceState, run_segments
 from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, Span, TextTokens
-from tango_core.models.language.pruning import counts
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
-from tango_core.types import Answer, NotFiniteError
+from tango_core.types import Answer
 
 # Questions that continue one prefix in the same batch. Each has a copy of the prefix's state: keys
 # and values of 6,273 tokens of a 7B model are 0.36 GB.
@@ -38,8 +37,7 @@ MAX_SEQUENCES = 64
 # in the CPU's cache if there are few tokens; with many, the weights of large layers are read less
 # often.
 _SMALL_LAYER_BYTES = 8 * 2**20
-_ON_CPU = {"small": 1024, "large": 4096}
-_AT_MOST = 65_536
+_LEAST, _LARGE, _AT_MOST = 1024, 4096, 65_536
 
 
 def on_cpu(layer_bytes: int) -> int:
@@ -48,7 +46,7 @@ def on_cpu(layer_bytes: int) -> int:
     Args:
         layer_bytes: Bytes of one layer's weights.
     """
-    return _ON_CPU["small" if layer_bytes < _SMALL_LAYER_BYTES else "large"]
+    return _LEAST if layer_bytes < _SMALL_LAYER_BYTES else _LARGE
 
 
 def on_gpu(free: int, token_bytes: int, state_bytes: int = 0) -> int:
@@ -60,15 +58,13 @@ def on_gpu(free: int, token_bytes: int, state_bytes: int = 0) -> int:
         state_bytes: Bytes of a sequence's recurrent states.
     """
     left = free // 2 - MAX_SEQUENCES * state_bytes
-    return max(_ON_CPU["large"], min(_AT_MOST, left // token_bytes))
+    return max(_LARGE, min(_AT_MOST, left // token_bytes))
 
 
 def bytes_per_token(layers: Sequence[Any]) -> int:
     """Bytes of the keys and values of one token in all layers with full attention."""
     itemsize: int = layers[0].input_layernorm.weight.element_size()
-    widths: list[int] = [
-        layer.self_attn.k_proj.out_features for layer in layers if not is_linear(layer)
-    ]
+    widths: list[int] = [one.self_attn.k_proj.out_features for one in layers if not is_linear(one)]
     return 2 * itemsize * sum(widths)
 
 
@@ -153,16 +149,12 @@ class _Part:
 def _parts_of(work: _Work) -> list[_Part]:
     """Cut a request into parts, in the order of its prompts."""
     request = work.request
+    shares = request.share_prefix and request.pruner is None
     groups: dict[Any, list[Reply]] = {}
     for index, reply in enumerate(work.replies):
-        shares = request.share_prefix and request.pruner is None
         # Prompts share a prefix with the same text before and around the clip.
-        key = (
-            tuple(one.ids if isinstance(one, TextTokens) else None for one in reply.prompt.prefix)
-            if shares
-            else index
-        )
-        groups.setdefault(key, []).append(reply)
+        texts = tuple(getattr(span, "ids", None) for span in reply.prompt.prefix)
+        groups.setdefault(texts if shares else index, []).append(reply)
     parts = []
     for members in groups.values():
         prefix = None
@@ -188,27 +180,11 @@ def _num_shared(prompts: Sequence[LaidOutPrompt]) -> int:
     return min(shortest, next((at for at, (one, other) in pairs if one != other), shortest))
 
 
-class BatchEngine(Protocol):
-    """The interface of an engine that `BatchSession` uses."""
-
-    layer_loop: LayerLoop
-    eos_ids: frozenset[int]
-
-    def clock(self) -> float:
-        """Current time in seconds, after all device work has finished."""
-
-    def finish(self, reply: Reply) -> Answer:
-        """Turn token ids and seconds into an answer."""
-
-    def not_finite(self) -> NotFiniteError:
-        """The error of a prompt whose logits are NaN or infinite."""
-
-
 class BatchSession(AnswerSession[LaidOutRequest]):
     """Answers requests together, within a budget of tokens.
 
     Args:
-        engine: Engine whose layers are used.
+        engine: `NativeEngine` whose layers are used.
         batch_tokens: Maximum number of tokens of a batch, replies included; a larger part of a
             request is answered alone.
         guard: Called with every error first; raises if no other request can be answered after it.
@@ -216,7 +192,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
 
     def __init__(
         self,
-        engine: BatchEngine,
+        engine: Any,
         batch_tokens: int,
         guard: Callable[[Exception], None] = lambda error: None,
     ) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from tango_core.errors import InputError
 from tango_core.types import Prompt
 
 
@@ -25,10 +23,6 @@ class ChatFormat:
     opening: str
     after_clip: str
     closing: str
-
-    def left(self) -> str:
-        """Text before the clip; equal for all questions, so they can share its prefill."""
-        return self.opening
 
     def right(self, prompt: Prompt, about_clip: str = "") -> str:
         """Text after the clip; for LLaVA and InternVL, also the protocol's text before the clip.
@@ -61,24 +55,3 @@ INTERNVL2_5 = ChatFormat(
     after_clip="\n",
     closing=QWEN_1_5.closing,
 )
-
-
-def chat_format(entry: Any, source: str, default: ChatFormat = QWEN_1_5) -> ChatFormat:
-    """Read the entry `chat` of a checkpoint's tango.json.
-
-    Args:
-        entry: `None`, or an object with the fields of `ChatFormat`, all strings.
-        source: The checkpoint's name for error messages.
-        default: Used if `entry` is `None`.
-
-    Raises:
-        ValueError: If a field is missing, unknown, or not a string.
-    """
-    if entry is None:
-        return default
-    names = [field.name for field in fields(ChatFormat)]
-    if not isinstance(entry, dict) or sorted(entry) != sorted(names):
-        raise InputError(f"{source}/tango.json: 'chat' must be an object of {', '.join(names)}")
-    if not all(isinstance(value, str) for value in entry.values()):
-        raise InputError(f"{source}/tango.json: every field of 'chat' must be a string")
-    return ChatFormat(**entry)

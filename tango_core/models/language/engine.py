@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tango_core.compressors.base import LayerPruner
 from tango_core.models.base import (
     AnswerSession,
     ClipPrompts,
     LanguageModel,
     LLMShape,
     ModelSpec,
-    OneByOne,
+    answers_to,
 )
 from tango_core.models.language.batching import (
     BatchSession,
@@ -38,11 +37,8 @@ from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, Pro
 from tango_core.models.memory_faults import again_with_memory_freed, cuda_is_in_use
 from tango_core.models.placement import bytes_of
 from tango_core.models.towers.frame_batches import free_bytes
-from tango_core.types import Answer, CompressedVideo, NotFiniteError, Positions, Prompt
-
-
-def _no_guard(error: Exception) -> None:
-    """Default guard: every error concerns only its own request."""
+from tango_core.ops.transfer import upload
+from tango_core.types import Answer, CompressedVideo, NotFiniteError, Prompt
 
 
 class Engine(ABC):
@@ -58,54 +54,35 @@ class Engine(ABC):
     eos_ids: frozenset[int] = frozenset()
 
     @abstractmethod
-    def answer(
+    def session(
         self,
-        prompts: Sequence[LaidOutPrompt],
-        *,
-        pruner: LayerPruner | None = None,
-        max_new_tokens: int = 16,
-        share_prefix: bool = True,
-    ) -> list[Answer]:
-        """Answer prompts about one clip.
+        batch_tokens: int | None = None,
+        guard: Callable[[Exception], None] = lambda error: None,
+    ) -> AnswerSession[LaidOutRequest]:
+        """Open a session that answers many requests together, or one after another (`OneByOne`).
+
+        Args:
+            batch_tokens: Maximum number of tokens in flight, replies included; 1 for one request
+                after another, `None` lets the engine choose.
+            guard: Called with every error first; raises if no other request can be answered after
+                it.
+        """
+
+    def answer(self, prompts: Sequence[LaidOutPrompt], **options: Any) -> list[Answer]:
+        """Answer prompts about one clip, in order.
 
         Args:
             prompts: All about one clip; any number of text and visual spans.
-            pruner: Drops visual tokens between layers.
-            max_new_tokens: Upper bound per reply, 1 or larger.
-            share_prefix: Whether prompts may share the prefill of their common beginning.
-
-        Returns:
-            One answer per prompt, in order.
+            options: Other fields of `LaidOutRequest`.
 
         Raises:
             ValueError: If the engine does not support the request, for example a pruner.
         """
+        return answers_to(LaidOutRequest(prompts, **options), self.session(1))
 
     def place(self, tokens: Tensor) -> Tensor:
         """Move a clip's tokens to the engine's device, once for all questions about the clip."""
         return tokens
-
-    def session(
-        self, batch_tokens: int | None = None, guard: Callable[[Exception], None] = _no_guard
-    ) -> AnswerSession[LaidOutRequest]:
-        """Open a session that answers many requests together, by default one after another.
-
-        Args:
-            batch_tokens: Maximum number of tokens in flight, replies included; `None` lets the
-                engine choose.
-            guard: Called with every error first; raises if no other request can be answered after
-                it.
-        """
-        return OneByOne(self._answer_request, guard)
-
-    def _answer_request(self, request: LaidOutRequest) -> list[Answer]:
-        """Answer one request."""
-        return self.answer(
-            request.prompts,
-            pruner=request.pruner,
-            max_new_tokens=request.max_new_tokens,
-            share_prefix=request.share_prefix,
-        )
 
 
 class LayoutAndEngine(LanguageModel):
@@ -123,25 +100,19 @@ class LayoutAndEngine(LanguageModel):
         self.engine = engine
 
     def answer(
-        self,
-        video: CompressedVideo,
-        prompts: Sequence[Prompt],
-        *,
-        pruner: LayerPruner | None = None,
-        positions: Positions = "renumbered",
-        max_new_tokens: int = 16,
-        share_prefix: bool = True,
+        self, video: CompressedVideo, prompts: Sequence[Prompt], **options: Any
     ) -> list[Answer]:
         """Answer all prompts about one clip; see `LanguageModel.answer`.
 
         Prompts share the clip's prefill if they have the same text before it. The times per
         question are then shares of the common time; see the engine.
         """
-        asked = ClipPrompts(video, prompts, pruner, positions, max_new_tokens, share_prefix)
-        return self.engine._answer_request(self._lay_out(asked))
+        return self.engine.answer(**vars(self._lay_out(ClipPrompts(video, prompts, **options))))
 
     def session(
-        self, batch_tokens: int | None = None, guard: Callable[[Exception], None] = _no_guard
+        self,
+        batch_tokens: int | None = None,
+        guard: Callable[[Exception], None] = lambda error: None,
     ) -> AnswerSession[ClipPrompts]:
         """Answer prompts about many clips together; see `LanguageModel.session`."""
         session = self.engine.session(batch_tokens, guard)
@@ -159,10 +130,9 @@ class LayoutAndEngine(LanguageModel):
 
     def _placed(self, video: CompressedVideo) -> CompressedVideo:
         """Copy of the clip with its tokens on the engine's device."""
-        placed, companions = self.engine.place(video.tokens), video.companions
-        if companions is not None:
-            companions = self.engine.place(companions)
-        return replace(video, tokens=placed, companions=companions)
+        place, deep = self.engine.place, video.companions
+        companions = None if deep is None else place(deep)
+        return replace(video, tokens=place(video.tokens), companions=companions)
 
 
 class _LaidOutSession(AnswerSession[ClipPrompts]):
@@ -252,55 +222,22 @@ class NativeEngine(Engine):
 
     def place(self, tokens: Tensor) -> Tensor:
         """Move a clip's tokens to the layers' device once, for all questions about it."""
-        device = self.layer_loop.device
-        if cuda_is_in_use() and tokens.device.type == "cpu" != device.type:
-            tokens = tokens.pin_memory().to(device, non_blocking=True)
-        return tokens.to(device, self.layer_loop.dtype)
+        return upload(tokens, self.layer_loop.device).to(self.layer_loop.dtype)
 
     def session(
         self,
         batch_tokens: int | None = None,
         guard: Callable[[Exception], None] = lambda error: None,
     ) -> BatchSession:
-        """See `Engine.session`; `None` is `auto_batch_tokens`."""
-        if batch_tokens is None:
-            batch_tokens = auto_batch_tokens(self.layer_loop)
-        return BatchSession(self, batch_tokens, guard)
-
-    def answer(
-        self,
-        prompts: Sequence[LaidOutPrompt],
-        *,
-        pruner: LayerPruner | None = None,
-        max_new_tokens: int = 16,
-        share_prefix: bool = True,
-    ) -> list[Answer]:
-        """Answer prompts about one clip; see `Engine.answer`.
+        """See `Engine.session`; `None` is `auto_batch_tokens`.
 
         Prompts with the same text before the clip share the prefill of that text, of the clip, and
         of the common beginning of the text behind it, and continue from there in batches; other
         prompts are answered one after another. `BatchSession` defines the times.
-
-        Args:
-            prompts: All about one clip.
-            pruner: Drops visual tokens between layers; every prompt is then prefilled on its own.
-            max_new_tokens: Upper bound per reply, 1 or larger.
-            share_prefix: `False` prefills every prompt on its own.
-
-        Raises:
-            ValueError: If `max_new_tokens` is smaller than 1, or a pruner is given for a prompt
-                with several clips.
         """
-        request = LaidOutRequest(prompts, pruner, max_new_tokens, share_prefix)
-        session = BatchSession(self, 1)
-        session.add(request)
-        results = []
-        while session.busy:
-            results += session.step()
-        ((_, found),) = results
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if batch_tokens is None:
+            batch_tokens = auto_batch_tokens(self.layer_loop)
+        return BatchSession(self, batch_tokens, guard)
 
     def clock(self) -> float:
         """Current time in seconds, after all device work has finished."""
@@ -344,7 +281,7 @@ def auto_batch_tokens(layer_loop: LayerLoop) -> int:
         return on_cpu(bytes_of(layer_loop.layers[:1]))
     free = free_bytes(layer_loop.device)
     config = layer_loop.config
-    itemsize = torch.empty((), dtype=layer_loop.dtype).element_size()
+    itemsize = layer_loop.dtype.itemsize
     row = row_bytes(config.hidden_size, config.intermediate_size, itemsize)
     states = LLMShape.of(config).state_bytes(itemsize)
     return on_gpu(free or 0, bytes_per_token(layer_loop.layers) + row, states)

@@ -17,11 +17,9 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from tango_core.compressors.base import LayerPruner
-from tango_core.errors import InputError
 from tango_core.models.language.attention import attend_onwards, attend_whole, onwards_mask
-from tango_core.models.language.layer_loop import LayerLoop
+from tango_core.models.language.layer_loop import Additions, LayerLoop, PrunedRows, VisualSpan
 from tango_core.models.language.prompt import Span, TextTokens, VisualTokens
-from tango_core.models.language.pruning import Additions, PrunedRows, VisualSpan
 from tango_core.ops.transfer import upload
 
 
@@ -227,22 +225,12 @@ def embed_spans(loop: LayerLoop, spans: Sequence[Span]) -> Tensor:
 
 
 def visual_span(spans: Sequence[Span], device: torch.device) -> VisualSpan:
-    """Positions of the clip for a pruner; several visual spans are pieces of one clip.
-
-    Raises:
-        ValueError: If there is no visual span, or they are of several clips.
-    """
+    """Positions of the clip for a pruner; several visual spans are pieces of one clip."""
     found = visual_spans(spans)
-    grids = {span.grid for _, span in found}
-    if len(grids) != 1:
-        raise InputError(
-            f"a prompt with {len(grids)} clips cannot be pruned inside the language model; "
-            "use a method that acts before it"
-        )
     return VisualSpan(
         upload(rows_of(found), device),
         upload(torch.cat([span.indices for _, span in found]), device),
-        grids.pop(),
+        found[0][1].grid,
         len(spans[-1]),
         is_one_run=len(found) == 1 and spans[-2] is found[0][1],
     )

@@ -8,10 +8,12 @@ no method drops it, and `model.empty_blocks` decides whether it stays if its blo
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -96,6 +98,15 @@ class LaidOutPrompt:
         assert isinstance(last, TextTokens)
         return last.ids
 
+    def with_placeholder(self, placeholder: int) -> tuple[list[int], Tensor]:
+        """Token ids with a placeholder for visual tokens, and (S,) bool of the visual ones."""
+        ids: list[int] = []
+        is_visual: list[bool] = []
+        for span in self.spans:
+            ids += span.ids if isinstance(span, TextTokens) else [placeholder] * len(span)
+            is_visual += [isinstance(span, VisualTokens)] * len(span)
+        return ids, torch.tensor(is_visual)
+
     @property
     def prefix_length(self) -> int:
         """Number of tokens up to and including the clip."""
@@ -157,7 +168,7 @@ class PromptLayout(ABC):
         self.config = config
         self.tokenizer = tokenizer
         self.chat = chat
-        self._ids = lru_cache(maxsize=_TEXTS)(self._tokenize)
+        self.tokenize = lru_cache(maxsize=_TEXTS)(self._tokenize)
 
     def cut(self, video: CompressedVideo, prompt: Prompt) -> object:
         """Tokenise a prompt in advance, so that `lay_out` finds the tokens cached.
@@ -189,21 +200,20 @@ class PromptLayout(ABC):
             ValueError: If the tokens are not as wide as the language model.
         """
 
-    def raise_if_wrong_width(self, video: CompressedVideo) -> None:
-        """Raise `ValueError` for tokens of another model."""
-        width = self.spec.llm.hidden_size
-        if video.tokens.shape[1] != width:
+    def raise_if_of_another_model(self, video: CompressedVideo) -> None:
+        """Raise `ValueError` for tokens of another width or with other DeepStack rows."""
+        deep = 0 if video.companions is None else video.companions.shape[1]
+        found = (video.tokens.shape[1], deep)
+        wanted = (self.spec.llm.hidden_size, self.spec.companions)
+        if found != wanted:
             raise InputError(
-                f"video tokens have width {video.tokens.shape[1]}, but model {self.spec.name} has "
-                f"{width}; encode the clip with the same checkpoint"
+                f"video tokens have width {found[0]} and {found[1]} companions each, but model "
+                f"{self.spec.name} has {wanted[0]} and {wanted[1]}; encode the clip with the same "
+                "checkpoint"
             )
 
-    def tokenize(self, text: str) -> tuple[int, ...]:
-        """Token ids of a piece of the conversation, cached for the latest texts."""
-        return self._ids(text)
-
     def _tokenize(self, text: str) -> tuple[int, ...]:
-        """Token ids without the cache."""
+        """Token ids of a piece of the conversation."""
         return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def decode(self, ids: list[int]) -> str:
@@ -250,92 +260,56 @@ class BlockText:
     before: tuple[int, ...]
     after: tuple[int, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.before) + len(self.after)
-
 
 def lay_out_blocks(
-    video: CompressedVideo, texts: Sequence[BlockText], empty: EmptyBlocks = "keep"
-) -> tuple[Span, ...]:
-    """Build the spans of a clip that is laid out as blocks.
-
-    Args:
-        video: K kept tokens of (T, H, W).
-        texts: One per temporal position, T.
-        empty: Whether the text of a block without kept tokens stays.
-
-    Returns:
-        Alternating text and visual spans; adjacent texts are merged.
-
-    Raises:
-        ValueError: If the number of texts is not T.
-    """
-    bounds = _bounds(video, texts)
-    spans: list[Span] = []
-    pending: tuple[int, ...] = ()
-    indices = video.indices.cpu()
-    for text, start, stop in zip(texts, bounds[:-1], bounds[1:], strict=True):
-        if start == stop and empty == "drop":
-            continue
-        pending += text.before
-        if start < stop:
-            if pending:
-                spans.append(TextTokens(pending, of_clip=True))
-            rows = slice(start, stop)
-            companions = None if video.companions is None else video.companions[rows]
-            spans.append(VisualTokens(video.tokens[rows], indices[rows], video.grid, companions))
-            pending = ()
-        pending += text.after
-    if pending:
-        spans.append(TextTokens(pending, of_clip=True))
-    return tuple(spans)
-
-
-def block_positions(
     video: CompressedVideo,
     texts: Sequence[BlockText],
     empty: EmptyBlocks,
     place: Callable[[Tensor], Tensor],
     extent: int,
-) -> tuple[Tensor, int]:
-    """Positions of the spans of `lay_out_blocks`; kept tokens have their full-clip positions.
+) -> tuple[tuple[Span, ...], Tensor, int]:
+    """Build the spans of a clip that is laid out as blocks, with their full-clip positions.
 
     Args:
-        video: As in `lay_out_blocks`.
-        texts: As in `lay_out_blocks`.
-        empty: As in `lay_out_blocks`.
+        video: K kept tokens of (T, H, W).
+        texts: One per temporal position, T.
+        empty: Whether the text of a block without kept tokens stays.
         place: Maps (n,) int64 grid positions h * W + w of a frame to (..., n) int64 positions
             relative to the first position of the block's visual tokens.
         extent: Distance from the first position of a block's visual tokens to the text after
             them, independent of dropped tokens.
 
     Returns:
-        (..., S) int64 positions relative to the clip's start, and the position after the clip.
+        Alternating text and visual spans, adjacent texts merged; (..., S) int64 positions relative
+        to the clip's start; and the position after the clip.
     """
-    bounds = _bounds(video, texts)
-    cells = video.indices.cpu() % (video.grid[1] * video.grid[2])
-    axes = place(cells[:0]).shape[:-1]
+    num_blocks, per_frame, indices = video.grid[0], math.prod(video.grid[1:]), video.indices.cpu()
+    starts = torch.arange(num_blocks + 1) * per_frame
+    bounds = torch.searchsorted(indices, starts).tolist()
+    axes = place(indices[:0]).shape[:-1]
+    spans: list[Span] = []
     pieces: list[Tensor] = [torch.empty((*axes, 0), dtype=torch.int64)]
+    pending: tuple[int, ...] = ()
     at = 0
-    for text, start, stop in zip(texts, bounds[:-1], bounds[1:], strict=True):
-        behind = at + len(text.before) + extent
+    for text, (start, stop) in zip(texts, pairwise(bounds), strict=True):
+        first, behind = at + len(text.before), at + len(text.before) + extent
         if start < stop or empty == "keep":
             pieces.append(_counted(at, len(text.before), axes))
-            pieces.append(place(cells[start:stop]) + at + len(text.before))
+            pieces.append(place(indices[start:stop] % per_frame) + first)
             pieces.append(_counted(behind, len(text.after), axes))
+            pending += text.before
+            if start < stop:
+                if pending:
+                    spans.append(TextTokens(pending, of_clip=True))
+                rows = slice(start, stop)
+                deep = None if video.companions is None else video.companions[rows]
+                spans.append(VisualTokens(video.tokens[rows], indices[rows], video.grid, deep))
+                pending = ()
+            pending += text.after
         at = behind + len(text.after)
-    return torch.cat(pieces, dim=-1), at
-
-
-def _bounds(video: CompressedVideo, texts: Sequence[BlockText]) -> list[int]:
-    """T + 1 boundaries of the blocks among the kept tokens."""
-    num_blocks, height, width = video.grid
-    if len(texts) != num_blocks:
-        raise InputError(
-            f"a clip of {num_blocks} temporal positions needs as many texts, got {len(texts)}"
-        )
-    starts = torch.arange(num_blocks + 1) * (height * width)
-    return torch.searchsorted(video.indices.cpu(), starts).tolist()
+    if pending:
+        spans.append(TextTokens(pending, of_clip=True))
+    return tuple(spans), torch.cat(pieces, dim=-1), at
 
 
 def _counted(start: int, count: int, axes: Sequence[int]) -> Tensor:

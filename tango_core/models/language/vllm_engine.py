@@ -16,25 +16,25 @@ import importlib.metadata
 import itertools
 import json
 import os
-import re
 import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from packaging.specifiers import SpecifierSet
 from torch import Tensor
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from tango_core.compressors.base import LayerPruner
 from tango_core.errors import InputError
 from tango_core.models.base import AnswerSession, LLMShape, ModelSpec
 from tango_core.models.language.engine import Engine
-from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, TextTokens
+from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, VisualTokens
 from tango_core.models.placement import resolve_devices
 from tango_core.types import Answer, NotFiniteError
 
@@ -65,22 +65,17 @@ def raise_unless_installed() -> None:
     Raises:
         InputError: It names `pip install vllm` and the supported versions.
     """
-    wanted = f"pip install 'vllm>={FIRST},<{END}' in the environment of the answer workers"
+    versions, found = f">={FIRST},<{END}", "which is not installed"
     for package in _PACKAGES:
-        try:
-            found = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        if _numbers(FIRST) <= _numbers(found) < _numbers(END):
-            return
-        raise InputError(
-            f"engine vllm needs vLLM from {FIRST} to below {END}, found {package} {found}; {wanted}"
-        )
-    raise InputError(f"engine vllm needs vLLM, which is not installed; {wanted}")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+        with suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version(package)
+            if SpecifierSet(versions).contains(version, prereleases=True):
+                return
+            found = f"found {package} {version}"
+    raise InputError(
+        f"engine vllm needs vLLM {versions}, {found}; pip install 'vllm{versions}' in the "
+        "environment of the answer workers"
+    )
 
 
 @dataclass(frozen=True)
@@ -108,11 +103,7 @@ class LanguageWeights:
         return self.whole.model_type in _THREE_POSITIONS
 
     def config(self) -> dict[str, Any]:
-        """The config.json of a text-only model, or of one without its tower.
-
-        Raises:
-            InputError: If there is no such architecture.
-        """
+        """The config.json of a text-only model, or of one without its tower."""
         if self.has_three_positions:
             from tango_core.models.language.vllm_qwen import ARCHITECTURES
 
@@ -120,12 +111,7 @@ class LanguageWeights:
             whole["text_config"] |= {"tie_word_embeddings": self.tied}
             return {**whole, "architectures": [ARCHITECTURES[self.whole.model_type]]}
         text = self.text
-        architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(text.model_type)
-        if architecture is None:
-            raise InputError(
-                f"engine vllm cannot serve language models of type {text.model_type!r}; "
-                "set engine to native"
-            )
+        architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[text.model_type]
         content = {**text.to_dict(), "tie_word_embeddings": self.tied}
         heads, width = text.num_attention_heads, LLMShape.of(text).head_dim
         if text.model_type == "qwen2" and width * heads != text.hidden_size:
@@ -176,15 +162,10 @@ class VllmEngine(Engine):
             os.environ.update({**_ENVIRONMENT, **threads, **os.environ})
         from vllm.platforms import current_platform
 
-        devices = resolve_devices(spec.device)
-        if len(devices) > 1:
+        self.device = resolve_devices(spec.device)[0]
+        if self.device.type != current_platform.device_type:
             raise InputError(
-                "engine vllm uses one GPU per actor; set pools.answer.num_gpus to 1 or less, "
-                "or engine to native"
-            )
-        if devices[0].type != current_platform.device_type:
-            raise InputError(
-                f"model.device is {devices[0].type}, but the installed vLLM is for "
+                f"model.device is {self.device.type}, but the installed vLLM is for "
                 f"{current_platform.device_type or 'no device of this machine'}; install another "
                 "build of vLLM, or set engine to native"
             )
@@ -192,7 +173,6 @@ class VllmEngine(Engine):
         self.decode_text = decode_text
         self.eos_ids = eos_ids
         self.dtype: torch.dtype = getattr(torch, spec.dtype)
-        self.device = devices[0]
         self.arguments: dict[str, Any] = {}
         self.capacity = 0
         self.numbers = itertools.count()  # names of requests, unique while vLLM runs
@@ -218,27 +198,6 @@ class VllmEngine(Engine):
         """
         self.start(None if batch_tokens == 1 else batch_tokens)
         return VllmSession(self, guard, one_by_one=batch_tokens == 1)
-
-    def answer(
-        self,
-        prompts: Sequence[LaidOutPrompt],
-        *,
-        pruner: LayerPruner | None = None,
-        max_new_tokens: int = 16,
-        share_prefix: bool = True,
-    ) -> list[Answer]:
-        """Answer prompts about one clip; see `Engine.answer`.
-
-        Raises:
-            ValueError: If a pruner is given, positions are not contiguous, or a prompt is too long.
-        """
-        session = self.session()
-        session.add(LaidOutRequest(prompts, pruner, max_new_tokens, share_prefix))
-        while True:
-            for _, found in session.step():
-                if isinstance(found, Exception):
-                    raise found
-                return found
 
     def start(self, batch_tokens: int | None = None) -> Any:
         """Start vLLM unless it runs, and return its `LLMEngine`."""
@@ -293,11 +252,8 @@ class VllmEngine(Engine):
             yield from clip_inputs(prompts, self.weights.whole.video_token_id, self.dtype)
             return
         for prompt in prompts:
-            if prompt.positions.ndim > 1 or not _contiguous(prompt.positions):
-                raise InputError(
-                    "engine vllm numbers tokens contiguously, and this method does not; set "
-                    "engine to native"
-                )
+            if not torch.equal(prompt.positions.cpu(), torch.arange(len(prompt))):
+                raise InputError("engine vllm numbers tokens contiguously; set engine to native")
             yield prompt_of(prompt, self.spec.llm.hidden_size, self.dtype)
 
     def stop(self) -> None:
@@ -331,12 +287,10 @@ class VllmEngine(Engine):
 
 @dataclass(eq=False)
 class _InFlight:
-    """A request and the answers to its prompts that are known."""
+    """A request, and what is known of its prompts by index: answers, or errors."""
 
     request: LaidOutRequest
-    waiting: deque[tuple[int, dict[str, Any]]]
-    answers: dict[int, Answer] = field(default_factory=dict)
-    error: Exception | None = None
+    found: dict[int, Any] = field(default_factory=dict)
 
 
 class VllmSession(AnswerSession[LaidOutRequest]):
@@ -355,6 +309,7 @@ class VllmSession(AnswerSession[LaidOutRequest]):
         self._guard = guard
         self._one_by_one = one_by_one
         self._requests: list[_InFlight] = []
+        self._waiting: deque[tuple[_InFlight, int, dict[str, Any]]] = deque()
         self._prompts: dict[str, tuple[_InFlight, int]] = {}
 
     @property
@@ -378,25 +333,21 @@ class VllmSession(AnswerSession[LaidOutRequest]):
         """
         longest = self._engine.start().model_config.max_model_len - request.max_new_tokens
         if request.pruner is not None:
-            raise InputError(
-                "engine vllm cannot prune inside the language model; set engine to native"
-            )
+            raise InputError("engine vllm does not prune inside the model; set engine to native")
         for prompt in request.prompts:
             if len(prompt) > longest:
                 raise InputError(
                     f"a prompt has {len(prompt):,} tokens, and the engine holds {longest:,} beside "
                     "the reply; raise answer.batch_tokens, or keep fewer tokens"
                 )
-        one = _InFlight(request, deque(enumerate(self._engine.inputs(request.prompts))))
+        one = _InFlight(request)
+        inputs = enumerate(self._engine.inputs(request.prompts))
+        self._waiting += [(one, index, prompt) for index, prompt in inputs]
         self._requests.append(one)
-        if not self._one_by_one:
-            while one.waiting:
-                self._submit(one)
+        self._submit()
 
     def step(self) -> list[tuple[LaidOutRequest, list[Answer] | Exception]]:
         """See `AnswerSession`: one step of vLLM, a pass over all prompts in flight."""
-        if self._one_by_one and self._requests and not self._prompts:
-            self._submit(self._requests[0])
         try:
             outputs = self._engine.start().step()
         except Exception as error:
@@ -404,47 +355,48 @@ class VllmSession(AnswerSession[LaidOutRequest]):
             self._guard(error)
             self._engine.stop()
             failed, self._requests, self._prompts = self._requests, [], {}
+            self._waiting.clear()
             return [(one.request, error) for one in failed]
         for output in outputs:
             if output.finished:
                 one, index = self._prompts.pop(output.request_id)
-                try:
-                    one.answers[index] = self._answer(one.request.prompts[index], output)
-                except NotFiniteError as error:
-                    one.error = error
-                    one.answers[index] = _NO_ANSWER
-        done = [one for one in self._requests if len(one.answers) == len(one.request.prompts)]
+                one.found[index] = self._answer(one.request.prompts[index], output)
+        self._submit()
+        done = [one for one in self._requests if len(one.found) == len(one.request.prompts)]
         self._requests = [one for one in self._requests if one not in done]
-        return [
-            (one.request, one.error or [one.answers[i] for i in sorted(one.answers)])
-            for one in done
-        ]
+        results: list[tuple[LaidOutRequest, list[Answer] | Exception]] = []
+        for one in done:
+            answers = [one.found[index] for index in sorted(one.found)]
+            errors = (found for found in answers if isinstance(found, Exception))
+            results.append((one.request, next(errors, answers)))
+        return results
 
-    def _submit(self, one: _InFlight) -> None:
-        """Give the next prompt of a request to vLLM."""
+    def _submit(self) -> None:
+        """Give the waiting prompts to vLLM, or the next one once the one before is answered."""
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-        index, prompt = one.waiting.popleft()
         vocabulary = self._engine.spec.llm.vocab_size
-        name = str(next(self._engine.numbers))
-        if not one.request.share_prefix:
-            prompt["cache_salt"] = name
-        parameters = SamplingParams(
-            temperature=0,
-            max_tokens=one.request.max_new_tokens,
-            # vLLM refuses ids beyond the vocabulary, which no reply can hold.
-            stop_token_ids=[one for one in sorted(self._engine.eos_ids) if one < vocabulary],
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-        self._engine.start().add_request(name, prompt, parameters)
-        self._prompts[name] = one, index
+        while self._waiting and not (self._one_by_one and self._prompts):
+            one, index, prompt = self._waiting.popleft()
+            name = str(next(self._engine.numbers))
+            if not one.request.share_prefix:
+                prompt["cache_salt"] = name
+            parameters = SamplingParams(
+                temperature=0,
+                max_tokens=one.request.max_new_tokens,
+                # vLLM refuses ids beyond the vocabulary, which no reply can hold.
+                stop_token_ids=[end for end in sorted(self._engine.eos_ids) if end < vocabulary],
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+            self._engine.start().add_request(name, prompt, parameters)
+            self._prompts[name] = one, index
 
-    def _answer(self, prompt: LaidOutPrompt, output: Any) -> Answer:
-        """Turn vLLM's output into an answer, with its times."""
+    def _answer(self, prompt: LaidOutPrompt, output: Any) -> Answer | NotFiniteError:
+        """Turn vLLM's output into an answer with its times, or an error."""
         times, ids = output.metrics, list(output.outputs[0].token_ids)
         if times.is_corrupted:
-            raise NotFiniteError(
+            return NotFiniteError(
                 f"the language model computed NaN logits in {self._engine.spec.dtype}; set "
                 "model.dtype to float32 or bfloat16, or check the checkpoint's weights"
             )
@@ -464,31 +416,17 @@ class VllmSession(AnswerSession[LaidOutRequest]):
         )
 
 
-_NO_ANSWER = Answer("", None, "answer_failed", 0, 0, 0.0, 0.0, 0.0)
-
-
 def prompt_of(prompt: LaidOutPrompt, width: int, dtype: torch.dtype) -> dict[str, Any]:
     """A prompt in vLLM's form: token ids, and rows where the clip's tokens are."""
-    ids: list[int] = []
-    is_text: list[bool] = []
+    ids, is_visual = prompt.with_placeholder(0)
     rows = torch.zeros(len(prompt), width, dtype=dtype)
-    for span in prompt.spans:
-        if isinstance(span, TextTokens):
-            ids += span.ids
-        else:
-            rows[len(ids) : len(ids) + len(span)] = span.embeddings
-            ids += [0] * len(span)
-        is_text += [isinstance(span, TextTokens)] * len(span)
+    rows[is_visual] = torch.cat([s.embeddings for s in prompt.spans if isinstance(s, VisualTokens)])
     return {
         "type": "embeds",
         "prompt_token_ids": ids,
-        "is_token_ids": is_text,
+        "is_token_ids": (~is_visual).tolist(),
         "prompt_embeds": rows,
     }
-
-
-def _contiguous(positions: Tensor) -> bool:
-    return torch.equal(positions.cpu(), torch.arange(len(positions)))
 
 
 def register_loader(weights: Callable[[], LanguageWeights]) -> None:

@@ -35,7 +35,7 @@ from vllm.multimodal.processing import (
     BaseProcessingInfo,
 )
 
-from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
+from tango_core.models.language.prompt import LaidOutPrompt, VisualTokens
 
 # Model type in config.json -> name of the class below, which replaces the checkpoint's own.
 ARCHITECTURES = {"qwen2_5_vl": "TangoQwen2_5_VL", "qwen3_vl": "TangoQwen3VL"}
@@ -82,12 +82,7 @@ def clip_inputs(
     for tensor in (torch.cat([span.indices for span in visual]).contiguous(), rows):
         digest.update(tensor.view(torch.uint8).numpy().data)
     for prompt in prompts:
-        ids: list[int] = []
-        is_visual: list[bool] = []
-        for span in prompt.spans:
-            ids += span.ids if isinstance(span, TextTokens) else [placeholder] * len(span)
-            is_visual += [isinstance(span, VisualTokens)] * len(span)
-        mask = torch.tensor(is_visual)
+        ids, mask = prompt.with_placeholder(placeholder)
         first, last = mask.nonzero()[[0, -1], 0].tolist()
         item = {
             "rows": MultiModalFieldElem(data=rows, field=MultiModalBatchedField()),

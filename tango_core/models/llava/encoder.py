@@ -1,34 +1,44 @@
-"""The vision half of LLaVA-OneVision and LLaVA-Video: SigLIP, two-layer projector, pooling."""
+"""The vision half of LLaVA-OneVision and LLaVA-Video: SigLIP, two-layer projector, pooling.
+
+Stock modules, called block by block: the input of the last block is then at hand, and its attention
+can be computed beside the fused kernel instead of switching the whole tower to the slow one.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, LlavaOnevisionConfig
+from transformers import AutoModel, LlavaOnevisionConfig, SiglipVisionConfig, SiglipVisionModel
 from transformers.models.llava_onevision.modeling_llava_onevision import (
     LlavaOnevisionMultiModalProjector,
 )
+from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionPoolingHead
 
-from tango_core.models.base import ModelSpec, raise_if_not_provided
+from tango_core.errors import InputError
+from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
+from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.files import FamilyFiles
 from tango_core.models.llava.family import PUBLISHED_STEP, LlavaOptions
-from tango_core.models.llava.files import BLOCK_SIGNALS, SHALLOW_BLOCK, selected_states
-from tango_core.models.llava.siglip import (
-    load_pooling_head,
-    run_tower,
+from tango_core.models.llava.files import (
+    BLOCK_SIGNALS,
+    SHALLOW_BLOCK,
+    SIGLIP_OF_LLAVA,
+    siglip_config,
+    used_blocks,
 )
 from tango_core.models.sinks import PUBLISHED_SINKS
 from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
 from tango_core.models.towers.frame_batches import upload_clip
 from tango_core.models.towers.frame_merging import MergedFrames, merge_frames
-from tango_core.models.towers.trace import Observer
-from tango_core.ops.saliency import pool_grid
+from tango_core.models.towers.trace import Observer, unobserved
+from tango_core.ops.saliency import pool_grid, pooling_head_attention
 from tango_core.types import VideoFrames, VisualFeatures
 
 
@@ -52,16 +62,13 @@ class Encoder(FrameEncoder):
         super().__init__(spec, files)
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
         vision = self.config.vision_config
+        if spec.options.pooling_step != PUBLISHED_STEP:
+            self._own_sinks = None  # they are positions on the published grid
         self.pooling_head = load_pooling_head(checkpoint, vision, spec.saliency_from, self.device)
 
     def build(self) -> nn.Module:
         """Tower and projector."""
         return VisionHalf(self.config)
-
-    def own_sinks(self, files: FamilyFiles, checkpoint: Checkpoint) -> tuple[int, ...] | None:
-        """Sinks of the checkpoint, if it is used with the grid that they are defined for."""
-        published = self._options.pooling_step == PUBLISHED_STEP
-        return super().own_sinks(files, checkpoint) if published else None
 
     def blocks(self) -> Iterable[nn.Module]:
         """Blocks of the tower."""
@@ -74,8 +81,7 @@ class Encoder(FrameEncoder):
     @property
     def num_layers(self) -> int:
         """Number of blocks up to the one whose output the model uses."""
-        number = self.config.vision_config.num_hidden_layers
-        return max(selected_states(self.config.vision_feature_layer, number))
+        return used_blocks(self.config)
 
     def patch_grid(self, grid: Grid) -> Grid:
         """See `TowerEncoder.patch_grid`."""
@@ -85,20 +91,25 @@ class Encoder(FrameEncoder):
     def run(
         self,
         pixels: Tensor,
-        *observe: Observer,
+        observe: Observer = unobserved,
         needs: frozenset[str] = frozenset(),
         start: int = 0,
     ) -> FrameTowerOutput:
         """See `run_tower`."""
-        tower, layer = self.model.vision_tower, self.config.vision_feature_layer
         earlier = [self._block_of(name) for name in needs & BLOCK_SIGNALS]
-        return run_tower(tower, pixels, layer, *observe, earlier=earlier, start=start)
+        return run_tower(
+            self.model.vision_tower,
+            pixels,
+            self.num_layers,
+            observe,
+            earlier=earlier,
+            start=start,
+        )
 
-    def _features(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
+    def _features(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
         """See `TowerEncoder`; frames are merged behind the blocks that the options name."""
         if not self._options.merging_blocks:
-            return super()._features(frames, needs, tokens)
-        raise_if_not_provided(self.spec, needs)
+            return super()._features(frames, needs)
         grid = self.grid_of(frames)
         rows, timestamps = upload_clip(*self.rows_of(frames), self.device)
         row_bytes = self.frame_bytes(*frames.pixels.shape[1:3])
@@ -114,9 +125,8 @@ class Encoder(FrameEncoder):
         rows_per_block += [len(merged.states)] * (self.num_layers - start)
         later = needs - {"merged_attention"}
 
-        def maps_of(states: Tensor) -> dict[str, Any]:
-            output = self.run(states, needs=later, start=start)
-            return self.maps_of(output, (len(states), math.prod(grid)), later, tokens)
+        def maps_of(states: Tensor) -> dict[str, Tensor]:
+            return self.maps_of(self.run(states, needs=later, start=start), later)
 
         maps: dict[str, Any] = self._batches.run(merged.states, maps_of, row_bytes=row_bytes)
         if "merged_attention" in needs:
@@ -134,21 +144,9 @@ class Encoder(FrameEncoder):
 
     def _through(self, start: int, last: int, rows: Tensor) -> dict[str, Tensor]:
         """States behind block `last`, and the attention received in it."""
-        tower = self.model.vision_tower
-        states = rows if start else tower.embeddings(self._normalise(rows))
-        for block in tower.encoder.layers[start:last]:
-            states = block(states, attention_mask=None)
-        block = tower.encoder.layers[last]
-        return {
-            "attention": self._received_in(last, states),
-            "states": block(states, attention_mask=None),
-        }
-
-    def _received_in(self, index: int, states: Tensor) -> Tensor:
-        """(F, N) float32 attention that tokens receive in a block with this input."""
-        block = self.model.vision_tower.encoder.layers[index]
-        output = FrameTowerOutput(states, states, states, block.self_attn, block.layer_norm1)
-        return output.received()
+        inputs = rows if start else self._normalise(rows)
+        output = run_tower(self.model.vision_tower, inputs, last + 1, start=start)
+        return {"attention": output.received(), "states": output.hidden}
 
     def _block_of(self, signal: str) -> int:
         """Index of the block that a signal of `BLOCK_SIGNALS` is taken from."""
@@ -160,7 +158,10 @@ class Encoder(FrameEncoder):
             return self._pool(output.received())
         if name in BLOCK_SIGNALS:
             index = self._block_of(name)
-            return self._received_in(index, output.earlier[index])
+            block = self.model.vision_tower.encoder.layers[index]
+            states = output.earlier[index]
+            norm, attention = block.layer_norm1, block.self_attn
+            return FrameTowerOutput(states, states, states, attention, norm).received()
         if name == "keys":
             return self._pool(output.mean_keys())
         if name == "tower_tokens":
@@ -180,3 +181,130 @@ class Encoder(FrameEncoder):
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""
         how, step = self._options.pooling, self._options.pooling_step
         return pool_grid(maps, self.patch_grid((0, 0)), how, step)
+
+
+def run_tower(
+    tower: SiglipVisionModel,
+    pixels: Tensor,
+    num_blocks: int,
+    observe: Observer = unobserved,
+    *,
+    earlier: Collection[int] = (),
+    start: int = 0,
+) -> FrameTowerOutput:
+    """Run the first blocks of the tower.
+
+    Args:
+        tower: Stock SigLIP vision model.
+        pixels: (F, 3, h, w) normalised; with a `start`, (F, N, Dv) input of that block.
+        num_blocks: Number of blocks, counted from the first one.
+        observe: Called with every layer's output.
+        earlier: Blocks whose input is returned.
+        start: Index of the first block that is run.
+    """
+    hidden = pixels if start else tower.embeddings(pixels)
+    observe(start, hidden)
+    inputs = {}
+    for index, block in enumerate(tower.encoder.layers[start:num_blocks], start=start):
+        block_input = hidden
+        if index in earlier:
+            inputs[index] = hidden
+        hidden = block(hidden, attention_mask=None)
+        observe(index + 1, hidden)
+    last: Any = block
+    return FrameTowerOutput(hidden, hidden, block_input, last.self_attn, last.layer_norm1, inputs)
+
+
+class PoolingHead(nn.Module):
+    """SigLIP's attention pooling: one learned query, the probe, attends to all tokens of a frame.
+
+    How much the probe attends to a token is the saliency "p-attn" of Tango and FastVID. LLaVA's
+    towers lack the head, so it may be loaded from the original SigLIP checkpoint; like the
+    official code it is then applied to the features of LLaVA's last block, which is one block
+    earlier than where it was trained. All in float32.
+    """
+
+    def __init__(self, config: SiglipVisionConfig) -> None:
+        super().__init__()
+        self.post_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.head = SiglipMultiheadAttentionPoolingHead(config)
+
+    def saliency(self, hidden: Tensor) -> Tensor:
+        """Attention of the probe, softmax over the frame's tokens per head, mean over heads.
+
+        Args:
+            hidden: (F, N, Dv) output of the last block run, any dtype.
+
+        Returns:
+            (F, N) float32; every row sums to 1.
+        """
+        attention, norm = self.head.attention, self.post_layernorm
+        return pooling_head_attention(
+            hidden,
+            self.head.probe,
+            attention.in_proj_weight,
+            attention.in_proj_bias,
+            attention.num_heads,
+            norm.weight,
+            norm.bias,
+            norm.eps,
+        )
+
+    def embed(self, hidden: Tensor) -> Tensor:
+        """One vector per frame, the head's full output (FastVID's global feature).
+
+        Args:
+            hidden: (F, N, Dv) any dtype.
+
+        Returns:
+            (F, Dv) float32.
+        """
+        embeddings: Tensor = self.head(self.post_layernorm(hidden.float()))
+        return embeddings
+
+
+_HEAD_NAME = re.compile(
+    r"(?:model\.)?(?:vision_tower\.)*(?:vision_model\.)?((?:head|post_layernorm)\..+)"
+)
+
+
+def _head_name(name: str) -> str | None:
+    """Name inside `PoolingHead` of a tensor of SigLIP or of a LLaVA tower with a head."""
+    match = _HEAD_NAME.fullmatch(name)
+    return match.group(1) if match else None
+
+
+def load_pooling_head(
+    own: Checkpoint, own_config: SiglipVisionConfig, saliency_from: str | None, device: torch.device
+) -> PoolingHead | None:
+    """Load the pooling head from a second checkpoint if one is named, else from the tower's own.
+
+    Args:
+        own: The LLaVA checkpoint.
+        own_config: Its tower's configuration.
+        saliency_from: Hub id or directory of a SigLIP checkpoint of the same width.
+        device: Where to put the head.
+
+    Returns:
+        The head in float32, or `None` if the tower has none and no second checkpoint is named.
+
+    Raises:
+        FileNotFoundError: If `saliency_from` does not exist.
+        ValueError: If its head does not fit.
+    """
+    if saliency_from is None:
+        if not own_config.vision_use_head:
+            return None
+        checkpoint, config = own, own_config
+    else:
+        checkpoint = resolve_checkpoint(saliency_from, setting="model.saliency_from")
+        config = siglip_config(checkpoint)
+        if config.hidden_size != own_config.hidden_size:
+            raise InputError(
+                f"model.saliency_from {saliency_from} has width {config.hidden_size}, but the "
+                f"tower has {own_config.hidden_size}; give the SigLIP that the tower was made from "
+                f"({SIGLIP_OF_LLAVA})"
+            )
+    return load_module(
+        lambda: PoolingHead(config), checkpoint, _head_name, dtype=torch.float32, device=device
+    )

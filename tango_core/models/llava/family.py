@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tango_core.errors import InputError
 from tango_core.models.family import CheckpointFamily
-from tango_core.models.options import FamilyOptions
+from tango_core.models.options import EngineName, FamilyOptions
 
 # Published number of tower positions per token along each axis.
 PUBLISHED_STEP = 2
@@ -48,34 +48,24 @@ class LlavaOptions(FamilyOptions):
 
     def __post_init__(self) -> None:
         """Check ranges; the grid and the blocks are checked against the checkpoint later."""
-        self._raise_if_wrong_merging()
-        if self.pooling_step < PUBLISHED_STEP:
+        ascending = ",".join(str(block) for block in sorted(set(self.merging_blocks)))
+        if self.merge_layers is not None and self.merge_layers != ascending:
             raise InputError(
-                f"model.pooling_step must be {PUBLISHED_STEP} or larger, got {self.pooling_step}"
+                f"model.merge_layers must be ascending, as '6,21,23', got {self.merge_layers!r}"
             )
-
-    def _raise_if_wrong_merging(self) -> None:
-        if self.merge_layers is not None and not re.fullmatch(r"\d+(,\d+)*", self.merge_layers):
-            raise InputError(
-                "model.merge_layers must be numbers of blocks with commas, e.g. '6,21,23', "
-                f"got {self.merge_layers!r}"
-            )
-        if self.merge_layers is not None and sorted(set(self.merging_blocks)) != list(
-            self.merging_blocks
-        ):
-            raise InputError(f"model.merge_layers must ascend, got {self.merge_layers!r}")
-        for name, value, is_inside, allowed in (
-            ("threshold", self.merge_threshold, -1 <= self.merge_threshold <= 1, "in [-1, 1]"),
-            ("momentum", self.merge_momentum, 0 < self.merge_momentum <= 1, "in (0, 1]"),
-            ("window", self.merge_window, self.merge_window >= 2, "2 or larger"),
+        for name, is_inside, allowed in (
+            ("pooling_step", self.pooling_step >= PUBLISHED_STEP, "2 or larger"),
+            ("merge_threshold", -1 <= self.merge_threshold <= 1, "in [-1, 1]"),
+            ("merge_momentum", 0 < self.merge_momentum <= 1, "in (0, 1]"),
+            ("merge_window", self.merge_window >= 2, "2 or larger"),
         ):
             if not is_inside:
-                raise InputError(f"model.merge_{name} must be {allowed}, got {value}")
+                raise InputError(f"model.{name} must be {allowed}, got {getattr(self, name)}")
 
     @property
     def merging_blocks(self) -> tuple[int, ...]:
         """The blocks of `merge_layers`."""
-        return tuple(int(layer) for layer in (self.merge_layers or "").split(",") if layer)
+        return tuple(int(layer) for layer in re.findall(r"\d+", self.merge_layers or ""))
 
     @property
     def merging(self) -> dict[str, Any]:
@@ -122,6 +112,6 @@ def llava_family(
     options: type[LlavaOptions], harness: Mapping[str, Mapping[str, Any]] | None = None
 ) -> CheckpointFamily:
     """A family of models with SigLIP, two-layer projector, pooling, newline tokens and Qwen2."""
-    return CheckpointFamily(
-        "tango_core.models.llava", options, harness or {}, engines=("native", "vllm")
-    )
+    engines: tuple[EngineName, ...] = ("native", "vllm")
+    package = "tango_core.models.llava"
+    return CheckpointFamily(options, harness or {}, engines=engines, package=package)

@@ -18,20 +18,15 @@ configuration is taken from the first of these:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import LlavaOnevisionConfig, Qwen2Config, SiglipVisionConfig
 
 from tango_core.errors import InputError
-from tango_core.models.checkpoints.directory import (
-    ArchitectureError,
-    Checkpoint,
-    resolve_checkpoint,
-    weights_digest,
-)
+from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint, weights_digest
 from tango_core.models.family import ModelRequest
-from tango_core.models.files import FamilyFiles, raise_unless_supported
+from tango_core.models.files import FamilyFiles
 from tango_core.models.language.chat import QWEN_1_5
 from tango_core.models.llava.family import LlavaOptions
 from tango_core.ops.saliency import pooled_grid
@@ -43,6 +38,8 @@ SHALLOW_BLOCK = 5
 BLOCK_SIGNALS = frozenset({"shallow_attention", "deep_attention"})
 ORIGINAL_ARCHITECTURE = "LlavaQwenForCausalLM"
 _ORIGINAL_MODEL_TYPE = "llava_qwen"
+# Settings of the original code, with the only supported value, which is also the default.
+_KNOWN = {"mm_projector_type": "mlp2x_gelu", "mm_resampler_type": None}
 
 _SO400M = SiglipVisionConfig(
     hidden_size=1152,
@@ -66,6 +63,8 @@ def is_original(content: Mapping[str, Any]) -> bool:
 class LlavaFiles(FamilyFiles):
     """Names of tensors in original checkpoints, in older ones of llava-hf, and today's."""
 
+    title = "LLaVA-OneVision or LLaVA-Video"
+    kinds = f"'llava_onevision' (llava-hf) or {ORIGINAL_ARCHITECTURE} (lmms-lab)"
     chat = QWEN_1_5
     mean = std = (0.5, 0.5, 0.5)
     language = ("model.language_model.", "model.image_newline", "lm_head.")
@@ -82,35 +81,29 @@ class LlavaFiles(FamilyFiles):
         (re.compile(r"^model\.vision_tower\.vision_model\."), "model.vision_tower."),
     )
 
-    def read_config(self, checkpoint: Checkpoint) -> Any:
-        """See `FamilyFiles.read_config`.
+    def config_of(self, checkpoint: Checkpoint, content: dict[str, Any]) -> Any:
+        """See `FamilyFiles.config_of`.
 
         Raises:
             FileNotFoundError: If the vision tower of an original checkpoint does not exist.
         """
-        content = checkpoint.config()
-        where = f"{checkpoint.setting} {checkpoint.source}"
-        model_type = content.get("model_type")
         if is_original(content):
-            config = _original_config(checkpoint)
-        elif model_type == "llava_onevision":
-            config = LlavaOnevisionConfig.from_dict(content)
-        else:
-            raise ArchitectureError(
-                f"{where} holds a {model_type!r} model, not 'llava_onevision' (llava-hf) or "
-                f"{ORIGINAL_ARCHITECTURE} (lmms-lab); choose another model.name or give a "
-                "checkpoint of LLaVA-OneVision or LLaVA-Video"
-            )
-        if config.vision_config.model_type != "siglip_vision_model":
-            raise InputError(
-                f"{where} has a {config.vision_config.model_type!r} tower; only SigLIP is supported"
-            )
-        if config.vision_feature_select_strategy != "full":
-            raise InputError(
-                f"{where}: vision_feature_select_strategy must be 'full' for SigLIP, "
-                f"got {config.vision_feature_select_strategy!r}; correct config.json"
-            )
-        return config
+            return _original_config(checkpoint, content)
+        if content.get("model_type") == "llava_onevision":
+            return LlavaOnevisionConfig.from_dict(content)
+        return None
+
+    def limits(self, config: Any) -> tuple[tuple[str, Any, tuple[Any, ...]], ...]:
+        """See `FamilyFiles.limits`."""
+        tower, strategy = config.vision_config.model_type, config.vision_feature_select_strategy
+        original = (
+            (name, getattr(config, name, known), (known,)) for name, known in _KNOWN.items()
+        )
+        return (
+            *original,
+            ("model_type of vision_config", tower, ("siglip_vision_model",)),
+            ("vision_feature_select_strategy", strategy, ("full",)),
+        )
 
     def facts(
         self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: LlavaOptions
@@ -121,7 +114,11 @@ class LlavaFiles(FamilyFiles):
         provides = {"attention", "keys", "tower_tokens", "unpooled_tokens"}
         if options.merging_blocks:
             provides.add("merged_attention")
-            _raise_if_no_block(config, options)
+            last = used_blocks(config) - 2
+            if options.merging_blocks[-1] > last:
+                raise InputError(
+                    f"model.merge_layers must be blocks of 0 to {last}, got {options.merge_layers}"
+                )
         elif vision.num_hidden_layers > SHALLOW_BLOCK + 2:
             provides |= BLOCK_SIGNALS
         if source is not None:
@@ -130,11 +127,6 @@ class LlavaFiles(FamilyFiles):
         if vision.vision_use_head or source is not None:
             provides |= {"saliency", "frame_embeddings"}
         side, step = vision.image_size // vision.patch_size, options.pooling_step
-        if step > side:
-            raise InputError(
-                f"model.pooling_step must be at most the {side} positions of a side of the tower's "
-                f"grid, got {step}"
-            )
         return {
             "digest": digest,
             "provides": frozenset(provides),
@@ -164,29 +156,13 @@ FILES = LlavaFiles()
 
 
 def siglip_config(checkpoint: Checkpoint) -> SiglipVisionConfig:
-    """The vision configuration of a SigLIP checkpoint, whole or vision only.
-
-    Raises:
-        ValueError: If the checkpoint is not SigLIP.
-    """
+    """The vision configuration of a SigLIP checkpoint, whole or vision only."""
     content = checkpoint.config()
-    vision = content.get("vision_config", content)
-    kinds = ("siglip", "siglip_vision_model")
-    if content.get("model_type") not in kinds and vision.get("model_type") not in kinds:
-        raise InputError(
-            f"{checkpoint.setting} {checkpoint.source} holds a {content.get('model_type')!r} "
-            f"model, not SigLIP; give a directory or hub id such as {SIGLIP_OF_LLAVA}"
-        )
-    return SiglipVisionConfig.from_dict(dict(vision))
+    return SiglipVisionConfig.from_dict(dict(content.get("vision_config", content)))
 
 
-def _original_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
+def _original_config(checkpoint: Checkpoint, content: dict[str, Any]) -> LlavaOnevisionConfig:
     """Configuration of an original checkpoint, as that of the architecture in transformers."""
-    content = checkpoint.config()
-    known = (("mm_projector_type", "mlp2x_gelu"), ("mm_resampler_type", None))
-    raise_unless_supported(
-        checkpoint, tuple((key, content.get(key, value), value) for key, value in known)
-    )
     names = set(Qwen2Config().to_dict()) - {"model_type", "architectures"}
     text = {key: content[key] for key in (*names, *_OLD_SPELLINGS) if key in content}
     return LlavaOnevisionConfig(
@@ -195,6 +171,7 @@ def _original_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
         vision_feature_layer=-1,
         vision_feature_select_strategy="full",
         tie_word_embeddings=bool(content.get("tie_word_embeddings", False)),
+        **{name: content[name] for name in _KNOWN if name in content},
     )
 
 
@@ -207,7 +184,7 @@ def _vision_config(checkpoint: Checkpoint, content: dict[str, Any]) -> SiglipVis
     if not inside.is_dir() and tower.endswith(SIGLIP_OF_LLAVA.partition("/")[2]):
         whole = _SO400M
     else:
-        setting = f"{checkpoint.setting} {checkpoint.source}: mm_vision_tower"
+        setting = f"{checkpoint.name}: mm_vision_tower"
         source = str(inside) if inside.is_dir() else tower
         whole = siglip_config(resolve_checkpoint(source, setting=setting))
     return SiglipVisionConfig.from_dict(
@@ -219,32 +196,19 @@ def _vision_config(checkpoint: Checkpoint, content: dict[str, Any]) -> SiglipVis
     )
 
 
-def selected_states(feature_layer: int | Sequence[int], num_blocks: int) -> list[int]:
-    """Indices of the selected hidden states, 0 for the embeddings; the deepest one ends the tower.
+def used_blocks(config: Any) -> int:
+    """Number of blocks up to the one whose output the model uses.
 
-    Args:
-        feature_layer: As `run_tower`.
-        num_blocks: Of the tower.
+    `vision_feature_layer` is an index into [embeddings, output of block 1, ...]. LLaVA removes
+    SigLIP's last block and takes -1: the output of block 26 of 27.
 
     Raises:
         ValueError: If no block is selected.
     """
-    selected = [feature_layer] if isinstance(feature_layer, int) else list(feature_layer)
-    states = [index if index >= 0 else num_blocks + 1 + index for index in selected]
-    if not states or not 1 <= max(states) <= num_blocks:
+    layer, total = config.vision_feature_layer, config.vision_config.num_hidden_layers
+    used = layer % (total + 1) if isinstance(layer, int) else 0
+    if not used:
         raise InputError(
-            f"vision_feature_layer {feature_layer} of config.json must select one of the tower's "
-            f"{num_blocks} blocks; use a checkpoint of a LLaVA model"
+            f"vision_feature_layer {layer} of config.json is none of the {total} blocks"
         )
-    return states
-
-
-def _raise_if_no_block(config: Any, options: LlavaOptions) -> None:
-    """Raise unless the tower runs a block behind every one that frames are merged behind."""
-    number = config.vision_config.num_hidden_layers
-    states = selected_states(config.vision_feature_layer, number)
-    if len(states) > 1 or options.merging_blocks[-1] > states[0] - 2:
-        raise InputError(
-            f"model.merge_layers must be blocks of 0 to {max(states) - 2}, of a tower whose last "
-            f"block alone is used, got {options.merge_layers!r}"
-        )
+    return int(used)

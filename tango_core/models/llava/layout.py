@@ -7,10 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.language.chat import ChatFormat
 from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, VisualTokens, around_clip
 from tango_core.models.llava.family import LlavaOptions, Newlines, TimeInstruction
 from tango_core.types import ClipSource, CompressedVideo, Positions, Prompt
@@ -22,21 +20,15 @@ class Layout(PromptLayout):
     Newlines are visual tokens of position -1 that an in-LLM method may drop like any other.
     """
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        tokenizer: PreTrainedTokenizerBase,
-        chat: ChatFormat,
-        config: Any,
-        half: Any,
-    ) -> None:
-        super().__init__(spec, tokenizer, chat, config, half)
+    def __init__(self, spec: ModelSpec, *others: Any) -> None:
+        super().__init__(spec, *others)
+        *_, half = others
         self.newline: Tensor = half.image_newline
         assert isinstance(spec.options, LlavaOptions)
         self.newlines = spec.options.newlines
         self._wording = spec.options.time_instruction
         # Used for clips of unknown source.
-        self._frame_height: int = config.vision_config.image_size
+        self._frame_height: int = self.config.vision_config.image_size
 
     def cut(
         self, video: CompressedVideo, prompt: Prompt
@@ -44,7 +36,7 @@ class Layout(PromptLayout):
         """Ids before and after the clip; see `PromptLayout.cut`."""
         about_clip = time_instruction(video, self._wording, self._frame_height)
         right = self.chat.right(prompt, about_clip)
-        return self.tokenize(self.chat.left()), self.tokenize(right)
+        return self.tokenize(self.chat.opening), self.tokenize(right)
 
     def lay_out(
         self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
@@ -58,7 +50,7 @@ class Layout(PromptLayout):
         Raises:
             ValueError: If the tokens are not as wide as the language model.
         """
-        self.raise_if_wrong_width(video)
+        self.raise_if_of_another_model(video)
         left, right = self.cut(video, prompt)
         layout = lay_out_clip(video.indices, video.grid, self.newlines)
         clip_positions, length = layout.positions, layout.full_length
@@ -119,14 +111,9 @@ def lay_out_clip(indices: Tensor, grid: tuple[int, int, int], newlines: Newlines
     return ClipLayout(sources[ascending], positions, num_frames * height * (width + 1))
 
 
-_TIGHT = (
-    "The video lasts for {duration:.2f} seconds,and {count} frames are uniformly sampled from it."
-    "These frames are located at {times}."
-    "Please answer the following questions related to this video.\n"
-)
-_SPACED = (
-    "The video lasts for {duration:.2f} seconds, and {count} frames are uniformly sampled from it. "
-    "These frames are located at {times}."
+_SENTENCE = (
+    "The video lasts for {duration:.2f} seconds,{space}and {count} frames are uniformly sampled "
+    "from it.{space}These frames are located at {times}."
     "Please answer the following questions related to this video.\n"
 )
 
@@ -156,7 +143,8 @@ def time_instruction(video: CompressedVideo, wording: TimeInstruction, frame_hei
         return ""
     seconds = (video.timestamps - video.timestamps[0]).tolist()
     source = video.source or ClipSource(seconds[-1], frame_height)
-    return (_SPACED if wording == "lmms_eval" else _TIGHT).format(
+    return _SENTENCE.format(
+        space=" " if wording == "lmms_eval" else "",
         duration=source.duration_s,
         count=source.frame_height if wording == "vlmevalkit" else len(seconds),
         times=",".join(f"{second:.2f}s" for second in seconds),

@@ -16,6 +16,7 @@ class QwenFiles(PatchFiles):
     """
 
     model_type, title = "qwen2_5_vl", "Qwen2.5-VL"
+    kinds = repr(model_type)
     chat = QWEN2_5_VL
     mean = (0.48145466, 0.4578275, 0.40821073)
     std = (0.26862954, 0.26130258, 0.27577711)

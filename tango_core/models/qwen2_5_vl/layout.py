@@ -44,7 +44,7 @@ class Layout(PromptLayout):
             ValueError: If the tokens are not as wide as the language model.
         """
         assert isinstance(self.spec.options, QwenOptions)
-        self.raise_if_wrong_width(video)
+        self.raise_if_of_another_model(video)
         left, right = self.cut(video, prompt)
         indices = video.indices.cpu()
         pace = (self.config.vision_config.tokens_per_second, self.spec.options.seconds_per_grid)

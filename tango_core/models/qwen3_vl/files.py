@@ -48,6 +48,7 @@ class HybridFiles(StampedFiles):
     """
 
     model_type, title = "qwen3_5", "Qwen3.5"
+    kinds = repr(model_type)
     chat = replace(StampedFiles.chat, closing=f"{StampedFiles.chat.closing}<think>\n\n</think>\n\n")
     unused = ("mtp.",)
 
@@ -56,25 +57,7 @@ class Qwen3Files(StampedFiles):
     """Files of Qwen3-VL."""
 
     model_type, title = "qwen3_vl", "Qwen3-VL"
-
-    def read_config(self, checkpoint: Checkpoint) -> Any:
-        """Also checks the blocks of DeepStack; see `FamilyFiles.read_config`."""
-        config = super().read_config(checkpoint)
-        where = f"{checkpoint.setting} {checkpoint.source}"
-        layers, depth = config.text_config.num_hidden_layers, config.vision_config.depth
-        indexes = config.vision_config.deepstack_visual_indexes
-        if not 0 < len(indexes) <= layers:
-            raise InputError(
-                f"{where}: vision_config.deepstack_visual_indexes must name 1 to {layers} blocks, "
-                f"as the language model has layers, got {len(indexes)}; correct config.json"
-            )
-        blocks = sorted(set(indexes))
-        if len(blocks) < len(indexes) or not 0 <= blocks[0] <= blocks[-1] < depth:
-            raise InputError(
-                f"{where}: vision_config.deepstack_visual_indexes must be different blocks from 0 "
-                f"to {depth - 1}, got {indexes}; correct config.json"
-            )
-        return config
+    kinds = repr(model_type)
 
     def facts(
         self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: Any
@@ -92,7 +75,7 @@ class Qwen3Files(StampedFiles):
         extras = super().extras(checkpoint)
         if extras.chat is self.chat and _THINKING.search(_template(checkpoint)):
             raise InputError(
-                f"{checkpoint.setting} {checkpoint.source} is a Thinking checkpoint, which reasons "
+                f"{checkpoint.name} is a Thinking checkpoint, which reasons "
                 "before it answers, longer than the replies that protocols allow; give the "
                 "Instruct one, or state chat in tango.json, with <think> at the end of closing"
             )
@@ -104,10 +87,7 @@ QWEN3_5 = HybridFiles()
 
 
 def _template(checkpoint: Checkpoint) -> str:
-    """The chat template from any of its possible files; "" for none."""
-    stated = [
-        str((checkpoint.read_json(name) or {}).get("chat_template", ""))
-        for name in ("tokenizer_config.json", "chat_template.json")
-    ]
-    file = checkpoint.directory / "chat_template.jinja"
-    return "\n".join([*stated, read_text(file) if file.is_file() else ""])
+    """Content of all files that may hold the chat template."""
+    names = ("tokenizer_config.json", "chat_template.json", "chat_template.jinja")
+    files = (checkpoint.directory / name for name in names)
+    return "\n".join(read_text(file) for file in files if file.is_file())

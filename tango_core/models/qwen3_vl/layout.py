@@ -8,14 +8,12 @@ offset of the last call as state. The interleaving of the three axes is the rota
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.prompt import (
     BlockText,
@@ -23,7 +21,6 @@ from tango_core.models.language.prompt import (
     PromptLayout,
     TextTokens,
     around_clip,
-    block_positions,
     lay_out_blocks,
 )
 from tango_core.models.qwen3_vl.family import StampedOptions
@@ -52,15 +49,13 @@ class Layout(PromptLayout):
             ValueError: If the tokens are not as wide as the language model, or come without their
                 companions.
         """
-        self.raise_if_wrong_width(video)
-        self._raise_if_bare(video)
+        self.raise_if_of_another_model(video)
         left, texts, right = self.cut(video, prompt)
-        empty = self._options.empty_blocks
-        clip = list(lay_out_blocks(video, texts, empty))
-        _, height, width = video.grid
-        places, end = block_positions(
+        empty, (_, height, width) = self._options.empty_blocks, video.grid
+        spans, places, end = lay_out_blocks(
             video, texts, empty, lambda cells: _in_grid(cells, width), max(height, width)
         )
+        clip = list(spans)
         if self._options.outer_marks:
             # Not part of a block, so it is never dropped.
             clip.append(TextTokens(self._marks[1:], of_clip=True))
@@ -78,26 +73,17 @@ class Layout(PromptLayout):
         right = self.tokenize(self.chat.after_clip + after + self.chat.closing)
         if self._options.system_turn:
             opening = SYSTEM_TURN + opening
-        seconds = video.timestamps.tolist()
-        texts = block_texts(seconds, self.tokenize, self._marks)
+        times = [stamp(seconds) for seconds in video.timestamps.tolist()]
+        start, end = self._marks
+        texts = [BlockText((*self.tokenize(one), start), (end,)) for one in times]
         if self._options.outer_marks:
-            return (*self.tokenize(opening + before), self._marks[0]), texts, right
+            return (*self.tokenize(opening + before), start), texts, right
         shown = 0
         if self._options.empty_blocks == "drop" and video.num_kept:
             shown = int(video.indices[0]) // (video.grid[1] * video.grid[2])
-        first = stamp(seconds[shown])
-        left, ids = joined_left(opening + before, first, self.tokenize)
-        return left, with_first(texts, shown, ids), right
-
-    def _raise_if_bare(self, video: CompressedVideo) -> None:
-        """Raise for tokens without companions, with which replies would be wrong."""
-        found = 0 if video.companions is None else video.companions.shape[1]
-        if found != self.spec.companions:
-            raise InputError(
-                f"video tokens come with {found} companions each, but model {self.spec.name} adds "
-                f"{self.spec.companions} to its first layers; encode the clip with the same "
-                "checkpoint"
-            )
+        left, ids = joined_left(opening + before, times[shown], self.tokenize)
+        texts[shown] = BlockText((*ids, start), (end,))
+        return left, texts, right
 
 
 def _in_grid(cells: Tensor, width: int) -> Tensor:
@@ -109,22 +95,6 @@ def _in_grid(cells: Tensor, width: int) -> Tensor:
 def stamp(seconds: float) -> str:
     """Text of a time, rounded half to even like Python: 0.25 becomes 0.2."""
     return f"<{seconds:.1f} seconds>"
-
-
-def block_texts(
-    seconds: Sequence[float],
-    tokenize: Callable[[str], tuple[int, ...]],
-    marks: tuple[int, int],
-) -> list[BlockText]:
-    """Text around the tokens of every temporal position.
-
-    Args:
-        seconds: (T,) middles of the pairs of frames.
-        tokenize: Returns the token ids of a text. Between two marks, a time is tokenised alone.
-        marks: Ids of the marks before and after the tokens.
-    """
-    start, end = marks
-    return [BlockText((*tokenize(stamp(one)), start), (end,)) for one in seconds]
 
 
 def joined_left(
@@ -149,9 +119,3 @@ def joined_left(
     while common < longest and together[-1 - common] == alone[-1 - common]:
         common += 1
     return together[: len(together) - common], together[len(together) - common :]
-
-
-def with_first(texts: Sequence[BlockText], at: int, ids: tuple[int, ...]) -> list[BlockText]:
-    """Replace the time's ids of one temporal position; its mark is unchanged."""
-    changed = replace(texts[at], before=(*ids, texts[at].before[-1]))
-    return [*texts[:at], changed, *texts[at + 1 :]]

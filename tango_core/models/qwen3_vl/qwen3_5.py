@@ -9,4 +9,6 @@ from __future__ import annotations
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.qwen3_vl.family import StampedOptions
 
-FAMILY = CheckpointFamily("tango_core.models.qwen3_vl", StampedOptions, files_name="QWEN3_5")
+FAMILY = CheckpointFamily(
+    StampedOptions, package="tango_core.models.qwen3_vl", files_name="QWEN3_5"
+)

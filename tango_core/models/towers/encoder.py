@@ -14,21 +14,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tango_core.errors import InputError
 from tango_core.flops import positions_flops, tower_flops
-from tango_core.models.base import (
-    ModelSpec,
-    VisionEncoder,
-    raise_if_not_provided,
-    raise_if_wrong_size,
-)
-from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
+from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
+from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.files import FamilyFiles
 from tango_core.models.kernels import can_compile, compile_blocks
 from tango_core.models.onednn import IMPLEMENTATION, computes, pack_linears
 from tango_core.models.placement import resolve_device
 from tango_core.models.towers.frame_batches import FrameBatches, upload_clip
-from tango_core.models.towers.trace import LayerNotes, Observer, TowerTrace, raise_if_no_layer
+from tango_core.models.towers.trace import (
+    LayerNotes,
+    Observer,
+    TowerTrace,
+    raise_if_no_layer,
+    unobserved,
+)
 from tango_core.types import VideoFrames, VisualFeatures
 
 Grid = tuple[int, int]
@@ -72,8 +74,18 @@ class TowerEncoder(VisionEncoder):
             dtype=self._dtype,
             device=self.device,
         )
+        self._normalisation = files.normalisation(checkpoint, self.device)
         self._batches = FrameBatches(spec.encode_batch, self.device)
-        self._own_sinks = self.own_sinks(files, checkpoint)
+        self._own_sinks = files.extras(checkpoint).sinks
+
+    @property
+    def num_layers(self) -> int:
+        """Number of the tower's blocks that the model uses; all of them by default."""
+        return len(list(self.blocks()))
+
+    @abstractmethod
+    def frame_bytes(self, height: int, width: int) -> int:
+        """Memory of the activations of a frame; see `VisionEncoder.frame_bytes`."""
 
     @abstractmethod
     def build(self) -> nn.Module:
@@ -100,10 +112,8 @@ class TowerEncoder(VisionEncoder):
         """What follows the tower, and the positions of a row that go through it."""
 
     @abstractmethod
-    def encode_rows(
-        self, rows: Tensor, grid: Grid, needs: frozenset[str], tokens: bool
-    ) -> dict[str, Tensor]:
-        """Signals and optionally tokens of some rows, (n, ..., h, w, 3) uint8."""
+    def encode_rows(self, rows: Tensor, grid: Grid, needs: frozenset[str]) -> dict[str, Tensor]:
+        """Tokens and signals of some rows, (n, ..., h, w, 3) uint8."""
 
     @abstractmethod
     def trace_rows(self, rows: Tensor, grid: Grid, layers: Collection[int]) -> dict[str, Tensor]:
@@ -113,10 +123,6 @@ class TowerEncoder(VisionEncoder):
         """Rows of a clip, and their times."""
         return frames.pixels, frames.timestamps
 
-    def own_sinks(self, files: FamilyFiles, checkpoint: Checkpoint) -> tuple[int, ...] | None:
-        """The checkpoint's own sinks."""
-        return files.extras(checkpoint).sinks
-
     def facts(self) -> dict[str, Any]:
         """Additional fields of the features of every clip."""
         return {}
@@ -124,17 +130,12 @@ class TowerEncoder(VisionEncoder):
     @torch.no_grad()
     def encode(self, frames: VideoFrames, needs: frozenset[str] = frozenset()) -> VisualFeatures:
         """Encode one clip; see `VisionEncoder.encode`."""
-        return self._features(frames, needs, tokens=True)
-
-    @torch.no_grad()
-    def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
-        """Skip work that only tokens need; see `VisionEncoder.encode_signals`."""
-        return self._features(frames, needs, tokens=False)
+        raise_if_not_provided(self.spec, needs)
+        return self._features(frames, needs)
 
     @torch.no_grad()
     def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
         """Activations of the tower's layers; see `VisionEncoder.trace`."""
-        assert self.num_layers is not None
         raise_if_no_layer(layers, self.num_layers, self.spec.name)
         grid = self.grid_of(frames)
         maps, _ = self._in_batches(frames, lambda rows: self.trace_rows(rows, grid, layers))
@@ -161,16 +162,13 @@ class TowerEncoder(VisionEncoder):
 
     def reach(self, positions: int) -> list[int]:
         """For every block that is run the positions that a position attends to."""
-        assert self.num_layers is not None
         return [positions] * self.num_layers
 
-    def _features(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
-        raise_if_not_provided(self.spec, needs)
+    def _features(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
         grid = self.grid_of(frames)
-        assert self.num_layers is not None
         num_rows = -(-len(frames.pixels) // self.frames_per_row)
         maps, timestamps = self._in_batches(
-            frames, lambda rows: self.encode_rows(rows, grid, needs, tokens)
+            frames, lambda rows: self.encode_rows(rows, grid, needs)
         )
         return VisualFeatures(
             grid=grid,
@@ -187,12 +185,9 @@ class TowerEncoder(VisionEncoder):
     ) -> tuple[dict[str, Any], Tensor]:
         """Maps of all rows of a clip, and their times."""
         rows, timestamps = upload_clip(*self.rows_of(frames), self.device)
-        frame_bytes = self.frame_bytes(*frames.pixels.shape[1:3])
-        assert frame_bytes is not None
         per_row = self.frames_per_row
-        maps = self._batches.run(
-            rows, look, row_bytes=frame_bytes * per_row, frames_per_row=per_row
-        )
+        row_bytes = self.frame_bytes(*frames.pixels.shape[1:3]) * per_row
+        maps = self._batches.run(rows, look, row_bytes=row_bytes, frames_per_row=per_row)
         return maps, timestamps
 
     def _sinks_on(self, grid: Grid) -> tuple[int, ...]:
@@ -200,7 +195,7 @@ class TowerEncoder(VisionEncoder):
         if self.spec.sinks is not None:
             return self.spec.sinks.on(grid, self.spec.name)
         own = self._own_sinks
-        return self.published_sinks.get(grid, ()) if own is None else own
+        return self.published_sinks.get(grid, ()) if own is None else tuple(own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,8 +257,6 @@ class FrameEncoder(TowerEncoder):
 
     def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
         super().__init__(spec, files)
-        checkpoint = resolve_checkpoint(spec.path, spec.revision)
-        self._normalisation = files.normalisation(checkpoint, self.device)
         if can_compile(spec.compile, self.device):
             compile_blocks(self.blocks())
         elif computes(self._dtype, self.device):
@@ -280,7 +273,7 @@ class FrameEncoder(TowerEncoder):
 
     @abstractmethod
     def run(
-        self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()
+        self, pixels: Tensor, observe: Observer = unobserved, needs: frozenset[str] = frozenset()
     ) -> FrameTowerOutput:
         """Run the tower on normalised (f, 3, h, w) pixels; `needs` names signals wanted after."""
 
@@ -309,28 +302,22 @@ class FrameEncoder(TowerEncoder):
 
     def grid_of(self, frames: VideoFrames) -> Grid:
         """The model's fixed grid."""
-        raise_if_wrong_size(self.spec, frames)
+        size, wanted = frames.pixels.shape[1:3], self.spec.frames.size
+        if size != wanted:
+            raise InputError(
+                f"frames must be {wanted} pixels for model {self.spec.name}, got {size}"
+            )
         assert self.spec.grid is not None
         return self.spec.grid
 
-    def encode_rows(
-        self, rows: Tensor, grid: Grid, needs: frozenset[str], tokens: bool
-    ) -> dict[str, Tensor]:
-        """If tokens are not requested they have width 0; see `TowerEncoder.encode_rows`."""
-        output = self.run(self._normalise(rows), needs=needs)
-        return self.maps_of(output, (len(rows), math.prod(grid)), needs, tokens)
+    def encode_rows(self, rows: Tensor, grid: Grid, needs: frozenset[str]) -> dict[str, Tensor]:
+        """See `TowerEncoder.encode_rows`."""
+        return self.maps_of(self.run(self._normalise(rows), needs=needs), needs)
 
-    def maps_of(
-        self, output: Any, shape: tuple[int, int], needs: frozenset[str], tokens: bool
-    ) -> dict[str, Tensor]:
-        """Signals and optionally (f, L) tokens from the result of `run`."""
-        maps = {name: self.signal(name, output) for name in sorted(needs)}
-        maps["tokens"] = (
-            self.project(output)
-            if tokens
-            else torch.empty(*shape, 0, dtype=self._dtype, device=self.device)
-        )
-        return maps
+    def maps_of(self, output: FrameTowerOutput, needs: frozenset[str]) -> dict[str, Tensor]:
+        """Tokens and signals from the result of `run`."""
+        signals = {name: self.signal(name, output) for name in sorted(needs)}
+        return {"tokens": self.project(output), **signals}
 
     def trace_rows(self, rows: Tensor, grid: Grid, layers: Collection[int]) -> dict[str, Tensor]:
         """See `TowerEncoder.trace_rows`."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.options import EncodeBatch
+from tango_core.ops.transfer import upload
 
 logger = logging.getLogger(__name__)
 
@@ -100,30 +101,29 @@ class FrameBatches:
         done = 0
         while done < len(rows):
             batch = rows[done : done + size]
-            refused = ""
             try:
                 parts.append(encode(batch))
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 refused = next(iter(str(error).splitlines()), type(error).__name__)
-            if not refused:
+            else:
                 done += len(batch)
                 continue
             # Outside of `except`: the error holds the tensors of the failed attempt.
             free_memory()
             if size == 1:
                 raise torch.OutOfMemoryError(
-                    f"{self.device} has no room to encode {_frames(frames_per_row)} ({refused}); "
+                    f"{self.device} has no room to encode {frames_per_row} frame(s) ({refused}); "
                     "give the compress pool a larger share of a GPU, or a larger GPU"
                 )
             size = len(batch) // 2 or 1
             self.shrunk_to = size * frames_per_row
             logger.warning(
-                "%s has no room for %s at once; going on with %s (model.encode_batch)",
+                "%s has no room for %d frames at once; going on with %d (model.encode_batch)",
                 self.device,
-                _frames(len(batch) * frames_per_row),
-                _frames(self.shrunk_to),
+                len(batch) * frames_per_row,
+                self.shrunk_to,
             )
         if len(parts) == 1:
             return parts[0]
@@ -155,18 +155,10 @@ def free_bytes(device: torch.device) -> int | None:
     return max(0, min(int(free + unused), int(share * total) - int(allocated)))
 
 
-def _frames(count: int) -> str:
-    """As text."""
-    return "1 frame" if count == 1 else f"{count} frames"
-
-
 def upload_clip(
     pixels: NDArray[np.uint8], timestamps: NDArray[np.float64], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Copy frames and their times to a device, as bytes and in one transfer.
-
-    For CUDA the bytes are put in pinned memory first and the host does not wait for the copy:
-    kernels that follow on the same stream do. PyTorch keeps the pinned memory for the next clip.
+    """Copy frames and their times to a device as bytes, in one transfer.
 
     Args:
         pixels: (..., h, w, 3) uint8, read-only or not.
@@ -177,15 +169,8 @@ def upload_clip(
         Pixels and timestamps in the same shapes.
     """
     # Times first, because float64 must be aligned to 8 bytes.
-    times = np.ascontiguousarray(timestamps, np.float64)
-    pinned = device.type == "cuda" and torch.cuda.is_available()
-    host = torch.empty(times.nbytes + pixels.nbytes, dtype=torch.uint8, pin_memory=pinned)
-    buffer = host.numpy()
-    buffer[: times.nbytes] = times.view(np.uint8)
-    buffer[times.nbytes :].reshape(pixels.shape)[...] = pixels
-    moved = host.to(device, non_blocking=True)
+    times = np.ascontiguousarray(timestamps, np.float64).view(np.uint8)
+    moved = upload(np.concatenate([times, pixels.ravel()]), device)
     # A copy, so that the times do not keep the pixels in memory.
-    return (
-        moved[times.nbytes :].view(pixels.shape),
-        moved[: times.nbytes].view(torch.float64).clone(),
-    )
+    seconds = moved[: len(times)].view(torch.float64).clone()
+    return moved[len(times) :].view(pixels.shape), seconds

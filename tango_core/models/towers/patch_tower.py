@@ -19,15 +19,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.files import PatchFiles
 from tango_core.models.kernels import attend, can_compile, compiled
 from tango_core.models.onednn import pack_linears
 from tango_core.models.towers.encoder import Grid, TowerEncoder
 from tango_core.models.towers.patches import pair_frames, patches_by_row, to_patches
-from tango_core.models.towers.trace import LayerNotes, Observer
+from tango_core.models.towers.trace import LayerNotes, Observer, unobserved
 from tango_core.ops.saliency import mean_query_attention
 from tango_core.types import VideoFrames
 
@@ -53,7 +53,7 @@ def before_attention(block: Any, hidden: Tensor, rotary: Rotary) -> tuple[Tensor
         (S, heads, head_dim) each.
     """
     queries, keys, values = _projected(block, hidden)
-    return rotated(queries, *rotary), rotated(keys, *rotary), values
+    return *apply_rotary_pos_emb_vision(queries, keys, *rotary), values
 
 
 def after_attention(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
@@ -72,21 +72,6 @@ def _projected(block: Any, hidden: Tensor) -> Sequence[Tensor]:
     """Queries, keys and values of a block before the rotary embedding."""
     packed: Tensor = block.attn.qkv(block.norm1(hidden))
     return packed.view(len(hidden), 3, block.attn.num_heads, -1).unbind(dim=1)
-
-
-def rotated(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """(S, heads, head_dim) after the rotary embedding, computed in float32 as the towers do.
-
-    Args:
-        states: Queries or keys.
-        cosine: (S, head_dim).
-        sine: (S, head_dim).
-    """
-    values = states.float()
-    first, second = values.chunk(2, dim=-1)
-    turned = torch.cat([-second, first], dim=-1)
-    mixed: Tensor = values * cosine[:, None].float() + turned * sine[:, None].float()
-    return mixed.to(states.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,8 +242,6 @@ class PatchEncoder(TowerEncoder):
         else:
             pack_linears([self.model], self._dtype, self.device)
         self._plan = lru_cache(maxsize=_SHAPES)(self.plan)
-        checkpoint = resolve_checkpoint(spec.path, spec.revision)
-        self._normalisation = files.normalisation(checkpoint, self.device)
         self._deep = list(getattr(self.model, "deepstack_visual_indexes", ()))
 
     @abstractmethod
@@ -268,11 +251,6 @@ class PatchEncoder(TowerEncoder):
     @abstractmethod
     def plan(self, num_positions: int, grid: Grid) -> PatchPlan:
         """Order and positions of the patches of a clip."""
-
-    @property
-    def num_layers(self) -> int:
-        """Blocks of the tower."""
-        return len(self.model.blocks)
 
     def blocks(self) -> Iterable[nn.Module]:
         """Blocks of the tower."""
@@ -296,24 +274,24 @@ class PatchEncoder(TowerEncoder):
         """An empty tensor of the device and dtype that the tower computes in."""
         return torch.empty(0, dtype=self._dtype, device=self.device)
 
-    def run(self, patches: Tensor, plan: PatchPlan, *observe: Observer) -> PatchTowerOutput:
+    def run(
+        self, patches: Tensor, plan: PatchPlan, observe: Observer = unobserved
+    ) -> PatchTowerOutput:
         """Run all blocks and mergers on (T * P, values) patches of `to_patches`.
 
-        Observers receive (T * P, Dv) in the tower's order.
+        `observe` gets (T * P, Dv) in the tower's order.
         """
         stock = self.model
         hidden = plan.start(stock.patch_embed(patches))
         whole = getattr(stock, "fullatt_block_indexes", range(len(stock.blocks)))
-        for look in observe:
-            look(0, hidden)
+        observe(0, hidden)
         deep: list[Tensor] = []
         for index, block in enumerate(stock.blocks):
             block_input = hidden
             parts = self._before(block, hidden, plan.rotary)
             attended = plan.attend(parts, block.attn.scaling, windowed=index not in whole)
             hidden = self._after(block, hidden, attended)
-            for look in observe:
-                look(index + 1, hidden)
+            observe(index + 1, hidden)
             if index in self._deep:
                 deep.append(stock.deepstack_merger_list[self._deep.index(index)](hidden))
         tokens, *companions = (
@@ -353,10 +331,8 @@ class PatchEncoder(TowerEncoder):
         pairs = pair_frames(frames.pixels, self.layout.frames)
         return pairs, self.times(frames.timestamps, len(pairs))
 
-    def encode_rows(
-        self, rows: Tensor, grid: Grid, needs: frozenset[str], tokens: bool
-    ) -> dict[str, Tensor]:
-        """Always computes the tokens too; see `TowerEncoder.encode_rows`."""
+    def encode_rows(self, rows: Tensor, grid: Grid, needs: frozenset[str]) -> dict[str, Tensor]:
+        """See `TowerEncoder.encode_rows`."""
         output = self.run(self._patches(rows), self._plan(len(rows), grid))
         maps = {"tokens": output.tokens, **{name: output.signal(name) for name in needs}}
         if output.companions is not None:

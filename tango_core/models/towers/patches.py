@@ -39,10 +39,7 @@ class PatchLayout:
             ValueError: If the sides are not multiples of a token.
         """
         if height % self.multiple or width % self.multiple or not height * width:
-            raise ValueError(
-                f"frames must have sides that are multiples of {self.multiple} pixels, "
-                f"got {height} x {width}; decode them with the model's FrameSpec"
-            )
+            raise ValueError(f"frames must have sides that are multiples of {self.multiple} pixels")
         return height // self.multiple, width // self.multiple
 
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 Observer = Callable[[int, "Tensor"], None]
 
 
+def unobserved(layer: int, hidden: Tensor) -> None:
+    """An observer that records nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class TowerTrace:
     """Activations of one clip in a tower, per patch, before tokens are pooled.
@@ -78,6 +82,5 @@ def raise_if_no_layer(layers: Collection[int], num_layers: int, model: str) -> N
     wrong = sorted(layer for layer in layers if not 0 <= layer <= num_layers)
     if wrong:
         raise InputError(
-            f"layer {wrong[0]} is not one of the tower of model {model}: it must be from 0 "
-            f"(embeddings) to {num_layers} (the last block that the model runs)"
+            f"layer {wrong[0]} is not one of model {model}: 0 (embeddings) to {num_layers}"
         )

@@ -12,14 +12,11 @@ from typing import Any
 
 import torch
 
-from pipeline.cache.compact import compact_cache
-from pipeline.cache.directory import TokenCache
-from pipeline.cache.folders import check_entries, find_caches
-from pipeline.cache.shards import read_index, write_index
+from pipeline.cache.directory import Shards, TokenCache, read_index
+from pipeline.cache.folders import check_entries, compact_cache, find_caches
 from pipeline.progress.answers import AnswerWriter
 from pipeline.progress.parts import AnswerParts
 from pipeline.rows import AnswerRow
-from pipeline.storage import Storage
 from tango_core.errors import UserError
 from tests.chaos.fuzz.damage import Outcome, apply, draw
 from tests.fixtures.filled_caches import fill, key_of
@@ -109,14 +106,13 @@ def _original(kind: str) -> Path:
         writer.add(_answers())
         writer.flush()
         return folder
-    fill(folder, _CLIPS)
+    cache = fill(folder, _CLIPS)
     if kind == "shards":
         (found,) = find_caches(str(folder))
         list(compact_cache(found))
-        storage = Storage.at(folder / found.name)
-        (shard,) = storage.names(".parquet")
-        keys = [key_of(number) for number in _CLIPS]
-        write_index(storage, {shard: keys}, found.name.rpartition("-")[2])
+        shards = Shards(cache.storage)
+        shards.refresh()
+        shards.write_index()
     return folder
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -20,11 +21,10 @@ import pyarrow.parquet as pq
 
 from jobs.run import driver
 from pipeline import run
-from pipeline.cache import compact
-from pipeline.cache.directory import TokenCache, read_row
+from pipeline.cache import folders
+from pipeline.cache.directory import KEYS, Shards, TokenCache, shard_name
 from pipeline.cache.names import file_of
 from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, Entry, StoredClip, checked_tokens
-from pipeline.cache.shards import KEYS, Shards, shard_name
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.progress import parts
 from pipeline.progress.answers import AnswerWriter
@@ -74,14 +74,7 @@ class Mutation:
             yield
 
 
-class _NoLease:
-    def raise_if_lost(self) -> None: ...
-    def renew(self) -> None: ...
-
-
-@contextmanager
-def _nothing_held(lease: Any, **options: Any) -> Iterator[_NoLease]:
-    yield _NoLease()
+_NO_LEASE = SimpleNamespace(raise_if_lost=lambda: None, renew=lambda: None)
 
 
 def _renew_unchecked(self: Lease) -> None:
@@ -92,11 +85,6 @@ def _left_by_date(self: Lease, number: int, holder: Holder) -> float:
     """Compare the dates of two machines instead of asking the store's clock."""
     silent = self._clock.now() - datetime.fromisoformat(holder.renewed_at)
     return EXPIRES_S - silent.total_seconds()
-
-
-@contextmanager
-def _unflushed(writer: AnswerWriter | None, clock: Any) -> Iterator[None]:
-    yield
 
 
 def _write_in_place(self: Storage, name: str, data: bytes | memoryview) -> None:
@@ -195,14 +183,14 @@ def _refresh_without_tombstones(self: Shards, names: Iterable[str] | None = None
 
 
 def _read_own_file_only(self: TokenCache, key: str) -> Entry:
-    found: StoredClip = read_row(TokenCache, self.shards, key, in_shard=False)
+    found: StoredClip = self.row(key, in_shard=False)
     return found.entry
 
 
 def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
     """Remove the files before the shard is in place."""
     entries = [file.name.removesuffix(".parquet") for file in batch]
-    tables = {entry: compact._read(folder, entry) for entry in entries}
+    tables = {entry: folders._read(folder, entry) for entry in entries}
     for entry in entries:
         folder.remove(file_of(entry))
     keys = [entry for entry in entries if isinstance(tables[entry], pa.Table)]
@@ -227,7 +215,7 @@ def _write_by_number(self: AnswerWriter, table: pa.Table) -> None:
 MUTATIONS = (
     Mutation(
         "two drivers: no lease is taken",
-        ((driver, "held", _nothing_held),),
+        ((driver, "held", lambda lease, **options: nullcontext(_NO_LEASE)),),
         ("second driver", "second driver", "decode", "death"),
     ),
     Mutation(
@@ -253,7 +241,7 @@ MUTATIONS = (
     ),
     Mutation(
         "answers that are not flushed when a job ends",
-        ((driver, "_flushed", _unflushed),),
+        ((driver, "_flushed", lambda writer, clock: nullcontext()),),
         ("death",),
     ),
     Mutation(
@@ -350,18 +338,18 @@ MUTATIONS = (
     ),
     Mutation(
         "compaction removes files before their shard is there",
-        ((compact, "_write_shard", _remove_then_write),),
+        ((folders, "_write_shard", _remove_then_write),),
         ("killed keeper",),
     ),
     Mutation(
         "compaction does not check its copy",
-        ((compact, "_read_back_and_remove", lambda folder, key: folder.remove(file_of(key))),),
+        ((folders, "_read_back_and_remove", lambda folder, key: folder.remove(file_of(key))),),
         test="tests/pipeline/cache/test_compact.py",
     ),
     Mutation(
         "a ledger that counts nothing",
         ((BoundedAttempts, "__call__", lambda self, rows: self._stage(rows)),),
-        ("poison",),
+        test="tests/pipeline/executors/test_attempts.py",
     ),
     Mutation(
         "a full disk is the clip's own fault",

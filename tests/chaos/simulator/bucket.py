@@ -93,26 +93,16 @@ class SimulatedStore(ObjectStore):
         listed: Callable[[str, list[Any]], list[Any]],
     ) -> None:
         super().__init__("s3", PATIENCE)
-        self.state, self.process = state, process
-        self.__dict__["_fs"] = Requests(state, process, listed)
-
-    def __reduce__(self) -> Any:
-        """A worker reaches it itself."""
-        from tests.chaos.simulator.running import store_of_this_process
-
-        return store_of_this_process, ()
+        self.__dict__["fs"] = Requests(state, process, listed)
 
 
+@dataclass(frozen=True)
 class Requests:
-    """What fsspec offers, as far as `ObjectStore` asks for it."""
+    """The part of fsspec's interface that `ObjectStore` uses."""
 
-    def __init__(
-        self,
-        state: BucketState,
-        process: Process,
-        listed: Callable[[str, list[Any]], list[Any]],
-    ) -> None:
-        self.state, self.process, self._listed = state, process, listed
+    state: BucketState
+    process: Process
+    listed: Callable[[str, list[Any]], list[Any]]
 
     def ask(self, what: str, path: str, effect: Callable[[], T], *, writes: bool = False) -> T:
         """One request."""
@@ -129,55 +119,43 @@ class Requests:
             raise ConnectionResetError("the answer was lost")
         return value
 
-    def info(self, path: str) -> dict[str, Any]:
-        def look() -> dict[str, Any]:
-            found = self.state.objects.get(path)
-            if found is None:
-                raise FileNotFoundError(path)
-            return _line(path, found)
+    def _object(self, path: str) -> Object:
+        if path not in self.state.objects:
+            raise FileNotFoundError(path)
+        return self.state.objects[path]
 
-        return self.ask("HEAD", path, look)
+    def info(self, path: str) -> dict[str, Any]:
+        return self.ask("HEAD", path, lambda: _line(path, self._object(path)))
 
     def ls(self, path: str, detail: bool = True) -> list[Any]:
+        beginning = f"{path.strip('/')}/"
+
         def look() -> list[Any]:
-            beginning = f"{path.strip('/')}/"
-            found: dict[str, Any] = {}
-            for name, one in self.state.objects.items():
-                if name.startswith(beginning):
-                    head, slash, _ = name[len(beginning) :].partition("/")
-                    below = beginning + head
-                    found[below] = (
-                        {"name": below, "type": "directory", "size": 0}
-                        if slash
-                        else _line(name, one)
-                    )
+            found = {}
+            for name, line in self._below(beginning).items():
+                head, slash, _ = name[len(beginning) :].partition("/")
+                below = beginning + head
+                found[below] = {"name": below, "type": "directory", "size": 0} if slash else line
             if not found:
                 raise FileNotFoundError(path)
             return list(found.values())
 
-        return self._listed(path, self.ask("LIST", path, look))
+        return self.listed(path, self.ask("LIST", path, look))
 
     def find(self, path: str, detail: bool = True) -> dict[str, Any]:
-        def look() -> dict[str, Any]:
-            beginning = f"{path.strip('/')}/"
-            return {
-                name: _line(name, one)
-                for name, one in self.state.objects.items()
-                if name.startswith(beginning)
-            }
+        return self.ask("LIST", path, lambda: self._below(f"{path.strip('/')}/"))
 
-        return self.ask("LIST", path, look)
+    def _below(self, beginning: str) -> dict[str, Any]:
+        return {
+            name: _line(name, one)
+            for name, one in self.state.objects.items()
+            if name.startswith(beginning)
+        }
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **options: int
     ) -> bytes:
-        def look() -> bytes:
-            found = self.state.objects.get(path)
-            if found is None:
-                raise FileNotFoundError(path)
-            return found.data[start:end]
-
-        return self.ask("GET", path, look)
+        return self.ask("GET", path, lambda: self._object(path).data[start:end])
 
     def pipe_file(self, path: str, data: bytes, mode: str = "overwrite") -> None:
         def put() -> None:
@@ -195,13 +173,7 @@ class Requests:
         self.ask("DELETE", path, lambda: self.state.objects.pop(path, None), writes=True)
 
     def cp_file(self, path: str, new_path: str) -> None:
-        def copy() -> None:
-            found = self.state.objects.get(path)
-            if found is None:
-                raise FileNotFoundError(path)
-            self._store(new_path, found.data)
-
-        self.ask("COPY", path, copy, writes=True)
+        self.ask("COPY", path, lambda: self._store(new_path, self._object(path).data), writes=True)
 
     def call_s3(self, method: str, **names: str) -> dict[str, Any]:
         """As far as the age of an object is asked for: the store's own clock."""

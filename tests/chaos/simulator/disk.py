@@ -106,24 +106,16 @@ class SimulatedDisk(Disk):
     process: Process
     listed: Callable[[str, list[Stored]], list[Stored]] = lambda path, found: found
 
-    def __reduce__(self) -> Any:
-        """A worker sees it as its own."""
-        from tests.chaos.simulator.running import disk_of_this_process
-
-        return disk_of_this_process, ()
-
     def listing(self, path: str) -> list[Stored]:
         self.process.step(f"list {path}")
-        beginning = f"{path.rstrip('/')}/"
+        names, folder = self.state.names, path.rstrip("/")
         found = [
             _info(name, inode)
-            for name, inode in self.state.names.files.items()
-            if name.startswith(beginning) and "/" not in name[len(beginning) :]
+            for name, inode in names.files.items()
+            if name.rpartition("/")[0] == folder
         ]
         folders = [
-            Stored(name, False)
-            for name in self.state.names.folders
-            if name.startswith(beginning) and "/" not in name[len(beginning) :]
+            Stored(name, False) for name in names.folders if name.rpartition("/")[0] == folder
         ]
         return self.listed(path, [*reversed(found), *sorted(folders, key=lambda f: f.path)])
 
@@ -140,7 +132,7 @@ class SimulatedDisk(Disk):
         self.process.step(f"open {path}")
         inode = self.state.names.files.get(path)
         if inode is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _error(errno.ENOENT, path)
         return pa.BufferReader(bytes(inode.data))
 
     def make_folder(self, path: str, *, exist_ok: bool) -> None:
@@ -148,7 +140,7 @@ class SimulatedDisk(Disk):
         path = path.rstrip("/")
         if path in self.state.names.folders:
             if not exist_ok:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+                raise _error(errno.EEXIST, path)
             return
         self._raise_if_full()
         above = path
@@ -159,7 +151,7 @@ class SimulatedDisk(Disk):
     def remove_folder(self, path: str) -> None:
         self.process.step(f"rmdir {path}")
         if any(name.startswith(f"{path}/") for name in self.state.names.files):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+            raise _error(errno.ENOTEMPTY, path)
         self.state.change(lambda names: names.folders.discard(path))
 
     def new_file(self, path: str) -> OpenFile:
@@ -178,10 +170,10 @@ class SimulatedDisk(Disk):
     def move(self, path: str, new_path: str) -> None:
         self.process.step(f"rename {path} {new_path}")
         if path not in self.state.names.files:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _error(errno.ENOENT, path)
         self.state.change(
             lambda names: (
-                names.files.__setitem__(new_path, names.files.pop(path))
+                names.files.update({new_path: names.files.pop(path)})
                 if path in names.files
                 else None
             )
@@ -190,19 +182,19 @@ class SimulatedDisk(Disk):
     def link(self, path: str, new_path: str) -> None:
         self.process.step(f"link {path} {new_path}")
         if new_path in self.state.names.files:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path, None, new_path)
+            raise _error(errno.EEXIST, path)
         inode = self.state.names.files[path]
         self.state.change(lambda names: names.files.__setitem__(new_path, inode))
 
     def delete(self, path: str) -> None:
         self.process.step(f"remove {path}")
         if path not in self.state.names.files:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _error(errno.ENOENT, path)
         self.state.change(lambda names: names.files.pop(path, None))
 
     def _raise_if_full(self) -> None:
         if self.process.world.time < self.state.full_until:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise _error(errno.ENOSPC, "the disk")
 
 
 class OpenFile(io.RawIOBase):
@@ -229,6 +221,10 @@ class OpenFile(io.RawIOBase):
             self.inode.synced = False
         self.inode.written = self.disk.process.world.time
         return len(content)
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
 
 
 def _info(path: str, inode: Inode) -> Stored:

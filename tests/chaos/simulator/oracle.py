@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from jobs.run.outcome import JobResult
 from pipeline.storage.seal import SEAL, digest_of
-from tests.chaos.simulator import faults as f
+from tests.chaos.simulator.faults import Fault, kind_of
 from tests.chaos.simulator.running import METHODS, Running, read_table
 from tests.chaos.simulator.world import Process
 
@@ -28,17 +28,17 @@ def expected(running: Running) -> dict[tuple[str, ...], object]:
     """What a job has left: answers by name, tokens by cache and clip."""
     found: dict[tuple[str, ...], object] = {}
     for path in _files(running, "/answers/"):
-        for row in _table(running, path).to_pylist():
+        for row in _rows(running, path):
             found[_name(row)] = _said(row)
     for path in _files(running, "/cache/"):
-        for row in _table(running, path).to_pylist():
+        for row in _rows(running, path):
             found[(path.split("/")[-2], row["clip_key"])] = _tokens(row)
     return found
 
 
 def check_whole(running: Running) -> None:
     """Nothing half written has a name that readers look at; call it when processes have died."""
-    rotten = any(type(fault).__name__ == "Rot" for fault in running.world.struck)
+    rotten = running.struck("rot")
     for path in running.state.paths():
         name = path.rpartition("/")[2]
         data = running.state.read(path) or b""
@@ -56,34 +56,25 @@ def check_whole(running: Running) -> None:
 
 
 def check_accounts(running: Running) -> None:
-    """What says of itself that it is complete is, and what was whole in a cache still is."""
-    struck = {type(fault).__name__ for fault in running.world.struck}
-    if "Rot" in struck:
+    """Check that what says that it is complete is, and that what was whole in a cache still is."""
+    if running.struck("rot"):
         return
     for path in running.state.paths():
         folder, _, name = path.rpartition("/")
-        if name != "facts.json":
+        facts = json.loads(running.state.read(path) or b"") if name == "facts.json" else {}
+        if facts.get("num_answers") is None:
             continue
-        facts = json.loads(running.state.read(path) or b"")
-        if facts["num_answers"] is None:
-            continue
-        rows = {
-            _name(row)
-            for part in _files(running, f"{folder}/answers/")
-            for row in _table(running, part).to_pylist()
-        }
+        rows = {_name(row) for part in _files(running, f"{folder}/answers/")
+                for row in _rows(running, part)}  # fmt: skip
         if len(rows) != facts["num_answers"]:
             raise WrongError(
                 f"{path} says {facts['num_answers']} answers, its parts hold {len(rows)}"
             )
-    finished = finished_clips(running)
-    if (lost := running.finished - finished) and "PowerCut" not in struck:
-        raise WrongError(f"the answers about {len(lost)} finished clips are gone: {sorted(lost)}")
-    running.finished = finished
-    there = intact_entries(running)
-    if (lost := running.intact - there) and "PowerCut" not in struck:
-        raise WrongError(f"{len(lost)} token sets that were whole are gone: {sorted(lost)[:3]}")
-    running.intact = there
+    finished, intact = finished_clips(running), intact_entries(running)
+    for kept, before in ((finished, running.finished), (intact, running.intact)):
+        if (lost := before - kept) and not running.struck("power cut"):
+            raise WrongError(f"{len(lost)} finished clips or token sets are gone: {sorted(lost)}")
+    running.finished, running.intact = finished, intact
 
 
 def finished_clips(running: Running) -> set[tuple[str, ...]]:
@@ -112,7 +103,7 @@ def complete_runs(running: Running) -> list[str]:
     return found
 
 
-def check_attempt(running: Running, process: Process, struck: list[f.Fault]) -> None:
+def check_attempt(running: Running, process: Process, struck: list[Fault]) -> None:
     """An attempt blames no clip for a store, and takes no run from a living driver.
 
     Args:
@@ -120,20 +111,24 @@ def check_attempt(running: Running, process: Process, struck: list[f.Fault]) -> 
         process: A driver that has ended.
         struck: What went wrong while it lived.
     """
-    kinds = {type(fault) for fault in struck}
-    brief = all(getattr(fault, "seconds", 0) <= 8 for fault in struck)
-    few = sum(getattr(fault, "times", 1) for fault in struck) <= 3
-    rotten = any(isinstance(fault, f.Rot) for fault in running.world.struck)  # may show later
-    if process.error is None and process.value.result.num_failed_clips and not rotten:
-        if kinds <= {f.FullDisk, f.Outage, f.Refused, f.LostAnswer, f.Switch} and brief and few:
+    kinds = {fault.kind for fault in struck}
+    away = [fault for fault in struck if fault.kind in ("full disk", "outage")]
+    asked = [fault.value for fault in struck if fault.kind in ("refused", "lost answer")]
+    brief = all(fault.value <= 8 for fault in away) and sum(asked) + len(away) <= 3
+    # A damaged file may show later.
+    if (
+        process.error is None
+        and process.value.result.num_failed_clips
+        and not running.struck("rot")
+    ):
+        if brief and kinds <= {"full disk", "outage", "refused", "lost answer", "switch"}:
             raise WrongError(f"a clip failed, and at most a store was at fault: {process.value}")
-        if kinds <= {f.Switch, f.Arrive, f.Pause, f.Slow, f.ClockJump}:
+        if kinds <= {"switch", "arrive", "pause", "slow", "clock jump"}:
             raise WrongError(f"clips failed without a reason: {process.value}")
+    harmless = {"clock jump", "switch", "decode", "listing", "rot", "arrive"}
+    polite = all(one.value[0] != "steal" for one in struck if one.kind == "arrive")
     taken = "taken over" in str(process.error)
-    harmless = {f.ClockJump, f.Switch, f.BadDecode, f.StaleListing, f.PartialListing, f.Rot}
-    arrivals = [fault for fault in struck if isinstance(fault, f.Arrive)]
-    polite = all(one.role != "steal" for one in arrivals)
-    if taken and running.is_store and polite and kinds <= {*harmless, f.Arrive}:
+    if taken and running.is_store and polite and kinds <= harmless:
         raise WrongError(f"a living driver lost its run to one that must wait: {process.error}")
 
 
@@ -145,40 +140,34 @@ def intact_entries(running: Running) -> set[tuple[str, ...]]:
         if running.state.read(path) == running.rotten.get(path, b""):
             continue
         with suppress(OSError, pa.ArrowException, ValueError):
-            for row in _table(running, path).to_pylist():
+            for row in _rows(running, path):
                 key = (path.split("/")[-2], row["clip_key"])
                 if _tokens(row) == running.reference.get(key):
                     there.add(key)
     return there
 
 
-def work_left(
-    running: Running, reference: dict[tuple[str, ...], object], resume: str | None = None
-) -> tuple[int, int]:
-    """Clips that some answer, and clips that some token set is missing of, in what is intact.
+def work_left(running: Running, resume: str | None = None) -> tuple[int, int]:
+    """Clips that lack an answer, and clips that lack a token set, in what is intact.
 
     Args:
         running: The world.
-        reference: What an undisturbed job leaves.
-        resume: Run that is resumed; `None` if an unfinished one is looked for.
+        resume: Run that is resumed; `None` for the newest that is not finished.
     """
     run = _continued(running) if resume is None else resume
     done = [clip for folder, clip in finished_clips(running) if folder.rpartition("/")[2] == run]
-    clips = {name[1] for name in reference if len(name) == 4}
+    clips = {name[1] for name in running.reference if len(name) == 4}
     there = intact_entries(running)
-    uncached = {key[1] for key in reference if len(key) == 2 and key not in there}
+    uncached = {key[1] for key in running.reference if len(key) == 2 and key not in there}
     return len(clips) - len(done), len(uncached)
 
 
 def _continued(running: Running) -> str | None:
     """The newest run that is not finished, with failures or without, or `None`."""
-    named = [path.split("/") for path in running.state.paths()]
-    # Names begin with the time.
-    for folder in sorted({"/".join(parts[:-1]) for parts in named if parts[-1] == "job.digest"})[
-        ::-1
-    ]:
-        done = (running.state.read(f"{folder}/{name}") for name in ("facts.json", "summary.json"))
-        if not all(done):
+    paths = running.state.paths()
+    folders = [path.rpartition("/")[0] for path in paths if path.endswith("/job.digest")]
+    for folder in sorted(folders, reverse=True):  # names begin with the time
+        if not {f"{folder}/facts.json", f"{folder}/summary.json"} <= set(paths):
             return folder.rpartition("/")[2]
     return None
 
@@ -192,22 +181,19 @@ def check_work(left: tuple[int, int], result: JobResult | None, encoded: int) ->
         raise WrongError(f"{encoded} clips were encoded, and {uncached} had to be")
 
 
-def check_finished(running: Running, run: str, reference: dict[tuple[str, ...], object]) -> None:
-    """A run that a driver called finished holds every answer, right, and counts them so."""
-    answers = {key: value for key, value in reference.items() if len(key) == 4}
-    rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for path in sorted(_files(running, f"/{run}/answers/"), key=_part_number):
-        for row in _table(running, path).to_pylist():
-            rows.setdefault(_name(row), []).append(row)
-    if missing := answers.keys() - rows.keys():
-        raise WrongError(f"{len(missing)} answers are lost: {sorted(missing)[:3]}")
-    if strange := rows.keys() - answers.keys():
-        raise WrongError(f"{len(strange)} answers were not planned: {sorted(strange)[:3]}")
-    for name, found in rows.items():
-        if _said(found[-1]) != answers[name]:
-            raise WrongError(f"the answer {name} is {_said(found[-1])} and not {answers[name]}")
+def check_finished(running: Running, run: str) -> None:
+    """Check that a finished run holds every answer, right, and counts them so."""
+    answers = {key: value for key, value in running.reference.items() if len(key) == 4}
+    found = {
+        _name(row): _said(row)
+        for path in sorted(_files(running, f"/{run}/answers/"), key=_part_number)
+        for row in _rows(running, path)
+    }
+    if found != answers:
+        wrong = [name for name in found if found[name] != answers.get(name)]
+        raise WrongError(f"answers are lost {answers.keys() - found.keys()} or wrong {wrong}")
     _check_counts(running, run, len(answers))
-    _check_caches(running, reference)
+    _check_caches(running)
 
 
 def _check_counts(running: Running, run: str, num_answers: int) -> None:
@@ -217,33 +203,21 @@ def _check_counts(running: Running, run: str, num_answers: int) -> None:
     summary = json.loads(running.state.read(f"{folder}/summary.json") or b"")
     facts = json.loads(running.state.read(f"{folder}/facts.json") or b"")
     failures = read_table(pa.BufferReader(running.state.read(f"{folder}/failures.parquet") or b""))
-    per_cell = num_answers // len(METHODS)
-    found = {
-        "failures": failures.num_rows,
-        "facts": facts["num_answers"],
-        "questions": summary["num_questions"],
-        "failed": summary["num_failed"],
-        "cells": [cell["num_questions"] for cell in summary["cells"]],
-    }
-    right = {
-        "failures": 0,
-        "facts": num_answers,
-        "questions": num_answers,
-        "failed": 0,
-        "cells": [per_cell] * len(METHODS),
-    }
+    cells = [cell["num_questions"] for cell in summary["cells"]]
+    found = failures.num_rows, summary["num_failed"], facts["num_answers"], cells
+    right = 0, 0, num_answers, [num_answers // len(METHODS)] * len(METHODS)
     if found != right:
         raise WrongError(f"the run counts {found} and holds {right}")
 
 
-def _check_caches(running: Running, reference: dict[tuple[str, ...], object]) -> None:
+def _check_caches(running: Running) -> None:
     """What is in a cache is what belongs there."""
     gone = {path.rpartition("/")[2] for path in running.state.paths() if path.endswith(".gone")}
-    rotten = any(type(fault).__name__ == "Rot" for fault in running.world.struck)
+    rotten = running.struck("rot")
     for path in _files(running, "/cache/"):
         cache, name = path.split("/")[-2:]
         try:
-            rows = _table(running, path).to_pylist()
+            rows = _rows(running, path)
         except (OSError, pa.ArrowException):
             if rotten:
                 continue
@@ -251,20 +225,17 @@ def _check_caches(running: Running, reference: dict[tuple[str, ...], object]) ->
         for row in rows:
             if f"{name}.{row['clip_key']}.gone" in gone:
                 continue
-            right = reference.get((cache, row["clip_key"]))
+            right = running.reference.get((cache, row["clip_key"]))
             if _tokens(row) != right and not rotten:
                 raise WrongError(f"{path} holds other tokens of {row['video_id']} than it should")
 
 
 def _files(running: Running, where: str) -> list[str]:
-    """Parquet files that readers see: no empty ones, and none whose name begins with a dot."""
+    """Parquet files that readers see, without empty ones."""
     return [
         path
         for path in running.state.paths()
-        if where in path
-        and path.endswith(".parquet")
-        and not path.rpartition("/")[2].startswith(".")
-        and running.state.read(path)
+        if where in path and kind_of(path) and running.state.read(path)
     ]
 
 
@@ -287,6 +258,11 @@ def _part_number(path: str) -> tuple[int, str]:
 
 def _table(running: Running, path: str) -> pa.Table:
     return read_table(pa.BufferReader(running.state.read(path) or b""))
+
+
+def _rows(running: Running, path: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = _table(running, path).to_pylist()
+    return rows
 
 
 def _name(row: dict[str, Any]) -> tuple[str, ...]:

@@ -72,23 +72,6 @@ def never(*arguments, **options):
 
 
 @pytest.mark.slow
-def test_what_an_analysis_encodes_is_stored_where_the_recipe_says_so(
-    tango, recipe, tmp_path, monkeypatch
-):
-    store = ("--set", "cache.features=all")
-    first = tango("analyze", "sinks", recipe, *store)
-    assert first[0] == 0
-    assert "from the store" not in first[1]
-    monkeypatch.setattr("jobs.analysis.clips.decode_video", never)
-    # The store is read also where the recipe does not ask for it.
-    for options in (store, ()):
-        code, out, _ = tango("analyze", "sinks", recipe, *options, "--output", "again.json")
-        assert code == 0
-        assert "features of 2 from the store" in out
-        assert (tmp_path / "again.json").read_text() == (tmp_path / "sinks.json").read_text()
-
-
-@pytest.mark.slow
 def test_a_run_is_explained_from_its_caches_alone(tango, tmp_path, monkeypatch):
     content = {
         "benchmark": {"name": "shapes"},

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from jobs.analysis.clips import Cell, common_retention
-from jobs.analysis.coverage import correlations, measured
-from jobs.analysis.evidence import BINS, bins_of, cell_table, explained
+from jobs.analysis.coverage import TIME_PARTS, Coverage, correlations
+from jobs.analysis.evidence import ENDS, bins_of, cell_table, explained
 from jobs.config.recipe import RecipeError
-from tango_core.analysis.coverage import CoverageTotals
+from tango_core.analysis import coverage
+from tango_core.analysis.coverage import nearest_kept
 from tango_core.compressors import build_method
+from tango_core.types import VisualFeatures
 
-CELL = Cell("topk r=0.1", "topk", 0.1, "cache", build_method("topk", retention=0.1).compressor)
+NAME = "topk r=0.1"
+
+
+def cells_of(*rows):
+    """`JobCells.table` of (series, retention); every cell has its own cache."""
+    columns = ["cell", "series", "cache", "retention", "pruned"]
+    return pd.DataFrame(
+        [(f"{s} r={r}", s, f"{s} r={r}", r, True) for s, r in rows], columns=columns
+    )
+
+
 # Question, share that survives, best share for the clip, whether its evidence is gone; whether the
 # cell and all tokens answer it.
 ROWS = [
@@ -25,15 +37,15 @@ ROWS = [
     ("never right", 0.9, 1.0, False, False, False),
 ]
 EVIDENCE = pd.DataFrame(
-    [("cache", "v", name, share, 1.0, best, gone) for name, share, best, gone, _, _ in ROWS],
+    [(NAME, "v", name, share, 1.0, best, gone) for name, share, best, gone, _, _ in ROWS],
     columns=["cache", "video_id", "question_id", "share", "best", "best_for_clip", "gone"],
 )
 
 
 def answers(cells, video="v"):
-    rows = [(CELL.name, name, right) for name, *_, right, _ in ROWS]
+    rows = [(NAME, name, right) for name, *_, right, _ in ROWS]
     rows += [("full", name, right) for name, *_, right in ROWS]
-    rows += [(cell, "about no object", True) for cell in (CELL.name, "full")]
+    rows += [(cell, "about no object", True) for cell in (NAME, "full")]
     return pd.DataFrame(
         [(cell, video, name, right) for cell, name, right in rows if cell in cells],
         columns=["cell", "video_id", "question_id", "correct"],
@@ -41,31 +53,26 @@ def answers(cells, video="v"):
 
 
 def joined(found):
-    return explained([CELL], {"cache": 51 / 512}, EVIDENCE, found)
+    return explained(cells_of(("topk", 0.1)), {NAME: 51 / 512}, EVIDENCE, found)
 
 
 def test_lost_answers_are_explained_by_what_became_of_their_evidence():
-    rows = joined(answers({CELL.name, "full"}))
-    found = cell_table(rows).loc[CELL.name]
+    rows = joined(answers({NAME, "full"}))
+    found = cell_table(rows).loc[NAME]
     assert found["share"] == pytest.approx((0.6 + 0.3 + 0 + 0 + 0.05 + 0.9) / 6)
     assert found["gone"] == pytest.approx(3 / 6)
     assert found["accuracy"] == pytest.approx(2 / 6)
     counts = ["known", "lost", "lost_gone", "lost_avoidable", "lost_kept"]
     assert found[counts].tolist() == [5, 3, 2, 1, 1]
     known = rows[rows["known"]]
-    assert bins_of(known).T.to_dict("list") == {
-        "0": [2, 0],
-        "0 to 10 %": [1, 1],
-        "10 to 25 %": [0, 0],
-        "25 to 50 %": [1, 0],
-        "50 to 75 %": [1, 1],
-        "75 to 100 %": [0, 0],
-    }
+    found = bins_of(known)
+    assert found["number"].tolist() == [2, 1, 0, 1, 1, 0]
+    assert found["accuracy"].dropna().tolist() == [0, 100, 0, 100]
 
 
 @pytest.mark.parametrize(
     ("found", "number"),
-    [(answers({CELL.name}), 6), (answers({"full"}), 0), (None, 0)],
+    [(answers({NAME}), 6), (answers({"full"}), 0), (None, 0)],
     ids=["without full", "without the cell", "without a run"],
 )
 def test_questions_count_whose_answer_full_can_give(found, number):
@@ -74,7 +81,7 @@ def test_questions_count_whose_answer_full_can_give(found, number):
 
 def test_a_run_about_other_clips_is_refused():
     with pytest.raises(RecipeError, match=r"no answers of topk r=0\.1"):
-        joined(answers({CELL.name}, "other"))
+        joined(answers({NAME}, "other"))
 
 
 @pytest.mark.parametrize(
@@ -82,34 +89,56 @@ def test_a_run_about_other_clips_is_refused():
 )
 def test_bins_hold_their_upper_end(share, number):
     found = bins_of(pd.DataFrame({"share": [float(share)], "right": [True]}))
-    assert found["right"].tolist() == [int(place == number) for place in range(len(BINS))]
+    assert found["number"].tolist() == [int(place == number) for place in range(len(ENDS))]
 
 
 def test_correlations_within_methods_and_within_retentions():
     """More coverage is better at every retention; more tokens say nothing there."""
-    cells, totals, scores = [], {}, {}
-    for retention, base in ((0.25, 0.2), (0.5, 0.3)):
-        for number, series in enumerate("abcd"):
-            name = f"{series} r={retention}"
-            cells.append(Cell(name, series, retention, name, CELL.compressor))
-            totals[name] = CoverageTotals()
-            cosines = torch.full((2, 4), 0.5 + number / 10 + retention / 5)
-            totals[name].add(cosines, round(8 * retention), (2, 2))
-            scores[name] = base + number / 10
-    found = correlations(measured(cells, totals, scores))
-    row = found.loc["methods at one retention (mean over retentions)"]
+    cells = cells_of(*((series, share) for share in (0.25, 0.5) for series in "abcd"))
+    found, scores = Coverage(), []
+    for at, (cache, share) in enumerate(zip(cells["cache"], cells["retention"], strict=True)):
+        cosines = np.full((2, 4), 0.5 + at % 4 / 10 + share / 5)
+        found.add_cosines(cache, cosines, round(8 * share), (2, 2))
+        scores.append(0.2 + at % 4 / 10 + (share - 0.25) * 0.4)
+    table = correlations(found.cells(cells).assign(score=scores))
+    row = table.loc["methods at one retention (mean over retentions)"]
     assert row[["cells", "mean", "tail", "worst"]].tolist() == pytest.approx([8, 1, 1, 1])
     assert pd.isna(row["kept"])
-    assert found.loc["methods at retention 0.25", "cells"] == 4
-    assert found.loc["all cells", "mean"] > 0.9
-    assert "retentions of one method (mean over methods)" not in found.index  # of two cells each
+    assert table.loc["methods at retention 0.25", "cells"] == 4
+    assert table.loc["all cells", "mean"] > 0.9
+    assert "retentions of one method (mean over methods)" not in table.index  # of two cells each
 
 
-def test_the_common_retention_is_that_of_most_series_near_a_tenth():
-    cells = [
-        Cell(f"{name} r={share}", name, share, "", build_method("topk", retention=share).compressor)
-        for name, shares in (("a", (0.05, 0.1, 0.25)), ("b", (0.25, 0.5)), ("c", (0.1, 0.25)))
-        for share in shares
-    ]
-    assert common_retention(cells) == 0.25
-    assert common_retention([*cells, cells[1]]) == 0.1
+@pytest.mark.parametrize("name", ["full", "divprune", "pool_time"])
+def test_cosines_are_those_of_brute_force_in_blocks_too(name, monkeypatch):
+    monkeypatch.setattr(coverage, "_AT_ONCE", 7)
+    tokens = torch.randn(5, 12, 8, generator=torch.Generator().manual_seed(0))
+    features = VisualFeatures(tokens, (3, 4), torch.arange(5, dtype=torch.float64))
+    retention = {} if name == "full" else {"retention": 0.4}
+    video = build_method(name, **retention).compressor.compress(features)
+    unit, kept = (one / one.norm(dim=-1, keepdim=True) for one in (tokens, video.tokens))
+    expected = torch.einsum("tld,kd->tlk", unit, kept).amax(dim=-1)
+    torch.testing.assert_close(nearest_kept(tokens, video), expected, atol=1e-5, rtol=0)
+
+
+def test_coverage_over_clips_of_any_length_and_grid():
+    rng = np.random.default_rng(1)
+    clips = [rng.uniform(-1, 1, shape) for shape in ((8, 12), (8, 12), (3, 12), (2, 20))]
+    found, cells = Coverage(), cells_of(("a", 0.1))
+    for cosines in clips:
+        found.add_cosines("a r=0.1", cosines, 6, (4, cosines.shape[1] // 4))
+    row = found.cells(cells).iloc[0]
+    tails = [np.sort(one.ravel())[: max(1, round(one.size / 20))].mean() for one in clips]
+    expected = [[one.mean() for one in clips], tails, [one.min() for one in clips]]
+    assert row[["mean", "tail", "worst"]].tolist() == pytest.approx(np.mean(expected, axis=1))
+    assert row["kept"] == pytest.approx(24 / sum(one.size for one in clips))
+    mean, worst = found.by_position("a r=0.1")
+    frames = np.concatenate(clips[:3])
+    np.testing.assert_allclose(mean.ravel(), frames.mean(axis=0))
+    np.testing.assert_allclose(worst.ravel(), frames.min(axis=0))
+    # The clip of two frames shows its first in part 0 and its second in the middle.
+    parts = found.by_time(cells["cache"]).set_index("part")
+    assert list(parts.index) == list(range(TIME_PARTS))
+    in_middle = [clips[0][4], clips[1][4], clips[3][1]]
+    assert parts.loc[4, "mean"] == pytest.approx(np.mean([one.mean() for one in in_middle]))
+    assert parts.loc[4, "worst"] == min(one.min() for one in in_middle)

@@ -18,8 +18,6 @@ from filled_caches import files_of, fill, key_of, path_of
 from safetensors.torch import load_file
 from stored_features import clip, features, filled, token_cache
 
-from jobs.units import human_bytes
-from pipeline.cache.directory import TokenCache
 from pipeline.storage import Storage
 from tango_core import build_method
 
@@ -45,31 +43,27 @@ def test_ls_says_what_each_cache_holds(tango, tmp_path):
     second = fill(tmp_path / "caches", range(20), days_old=400, alpha=2.0)
     broken = fill(tmp_path / "caches", range(1), name="evs")
     broken.storage.write("manifest.json", b"{")
-    (tmp_path / "caches" / "holidays").mkdir()
+    stored = filled(tmp_path / "caches", range(3))
     for root in ("caches", f"file://{tmp_path}/caches"):
         code, out, _ = tango("cache", "ls", "--cache", root)
         assert code == 0
-        lines = {line.split()[0]: line for line in out.splitlines() if "tiny-8f-" in line}
-        assert lines.keys() == {first.name, second.name, broken.name}
+        lines = {line.split()[0]: line for line in out.splitlines() if line}
+        assert {first.name, second.name, broken.name, stored.name} <= lines.keys()
         assert " tiny 8f  tango r=0.25 " in lines[first.name]
-        assert " 3/12 (25.0 %) " in lines[first.name]
-        assert lines[first.name].endswith("compressor.alpha=1.5")
+        assert " 3/12 " in lines[first.name]
+        assert "alpha=1.5" in lines[first.name]
         assert " 20 " in lines[second.name]
-        assert "~3/12" in lines[second.name]
         written = time.localtime(path_of(second, 0).stat().st_mtime)
         assert time.strftime("%Y-", written) in lines[second.name]
         assert "manifest.json is damaged" in lines[broken.name]
-        assert "3 token cache(s), 23 clips" in out
+        assert "features" in lines[stored.name].split()
+        assert "with attention, frame_embeddings, keys, saliency" in lines[stored.name]
+        assert "4 token cache(s), 26 clips" in out
 
 
 @pytest.mark.parametrize(
     ("command", "code", "said"),
-    [
-        (("ls",), 0, "1 clips"),
-        (("verify",), 1, "1 clips in 2 token cache(s) read"),
-        (("gc", "--max-size", "1"), 0, "skipped: "),
-        (("compact",), 1, "skipped: "),
-    ],
+    [("ls", 0, "1 clips"), ("verify", 1, "1 clips in 2 token")],
 )
 def test_a_cache_that_is_closed_to_the_user_hides_no_other_one(
     tango, tmp_path, monkeypatch, command, code, said
@@ -84,7 +78,7 @@ def test_a_cache_that_is_closed_to_the_user_hides_no_other_one(
         return files(self)
 
     monkeypatch.setattr(Storage, "files", refused)
-    ended, out, err = tango("cache", *command, "--cache", "caches")
+    ended, out, err = tango("cache", command, "--cache", "caches")
     assert ended == code, err
     assert said in out
     assert closed.name in out
@@ -102,14 +96,9 @@ def test_verify_names_what_is_bad_and_why(tango, damaged):
     assert not reasons
     assert total == "6 clips in 1 token cache(s) read, 4 bad file(s): --delete removes them"
     assert len(damaged.keys()) == 6
-
-
-def test_verify_deletes_bad_clips_and_nothing_else(tango, damaged):
     (Path(damaged.storage.root) / "notes.parquet").write_text("not ours")
     assert tango("cache", "verify", "--cache", "caches", "--delete")[0] == 1
     assert damaged.keys() == {key_of(4), key_of(5), "notes"}
-    code, out, _ = tango("cache", "verify", "--cache", "caches", damaged.name)
-    assert (code, out) == (0, "2 clips in 1 token cache(s) read, all good\n")
 
 
 def test_verify_counts_clips_of_release_0_1_which_stay_good(tango, tmp_path):
@@ -124,14 +113,6 @@ def test_verify_counts_clips_of_release_0_1_which_stay_good(tango, tmp_path):
     assert code == 0
     assert out.startswith("3 clips in 1 token cache(s) read")
     assert out.endswith("all good\n")
-
-
-def test_verify_names_a_clip_of_another_cache(tango, tmp_path):
-    own, other = (fill(tmp_path / "caches", [0], name=name) for name in ("tango", "evs"))
-    shutil.copy(path_of(other, 0), path_of(own, 0))
-    code, out, _ = tango("cache", "verify", "--cache", "caches")
-    assert code == 1
-    assert f"it belongs to the cache with the hash {other.name[-12:]}" in out
 
 
 @pytest.mark.parametrize("manifest", [b'{"model":', b'{"model":{"name":"other"}}', None])
@@ -158,35 +139,23 @@ def caches(tmp_path):
     return old, new
 
 
-def test_gc_without_yes_removes_nothing(tango, caches):
+def test_gc_removes_old_caches_and_oldest_clips_only_with_yes(tango, caches):
+    gc = ("cache", "gc", "--cache", "caches")
     before = [files_of(cache) for cache in caches]
-    size = sum(path_of(caches[0], number).stat().st_size for number in range(3))
-    size += len(caches[0].manifest)
     for option in ("--older-than", "30d"), ("--name", "*-evs-*"):
-        code, out, _ = tango("cache", "gc", "--cache", "caches", *option)
+        code, out, _ = tango(*gc, *option)
         assert code == 0
-        assert f"to remove: {caches[0].name}: 4 file(s), {human_bytes(size)}: whole cache" in out
+        assert f"to remove: {caches[0].name}: 4 file(s), " in out
         assert caches[1].name not in out
-        assert f"{human_bytes(size)} would be freed; nothing was removed, --yes does it" in out
+        assert " would be freed; nothing was removed, --yes does it" in out
     assert [files_of(cache) for cache in caches] == before
-
-
-def test_gc_combines_name_and_age_and_removes_caches_that_got_nothing_new(tango, caches):
-    arguments = ("cache", "gc", "--cache", "caches", "--older-than", "30d", "--yes")
-    assert tango(*arguments, "--name", "*-tango-*")[1] == "nothing to remove\n"
-    assert tango(*arguments)[1].endswith(" freed\n")
+    assert tango(*gc, "--older-than", "30d", "--name", "*-tango-*", "--yes")[1].endswith("remove\n")
+    sizes = [path_of(caches[0], 0), *(path_of(caches[1], number) for number in range(4))]
+    limit = str(sum(path.stat().st_size for path in sizes))
+    assert tango(*gc, "--max-size", limit, "--yes")[0] == 0
+    assert (len(caches[0].keys()), len(caches[1].keys())) == (1, 4)
+    assert tango(*gc, "--older-than", "30d", "--yes")[1].endswith(" freed\n")
     assert not Path(caches[0].storage.root).exists()
-    assert len(caches[1].keys()) == 4
-
-
-def test_gc_drops_the_oldest_clips_of_all_caches_until_the_rest_fits(tango, caches):
-    sizes = [path_of(caches[1], number).stat().st_size for number in range(1, 4)]
-    assert tango("cache", "gc", "--cache", "caches", "--max-size", str(sum(sizes)), "--yes")[0] == 0
-    assert caches[0].keys() == set()
-    kept = caches[1].keys()
-    assert len(kept) == 3
-    assert {key_of(2), key_of(3)} < kept
-    assert "manifest.json" in files_of(caches[0])
 
 
 def test_gc_removes_what_a_killed_writer_left_and_not_what_a_live_one_writes(tango, tmp_path):
@@ -233,17 +202,6 @@ def test_gc_keeps_files_that_no_cache_wrote(tango, tmp_path, caches):
     assert f"skipped: {doubtful.name}: manifest.json holds other settings" in out
 
 
-def test_gc_needs_times_for_ages_and_none_for_names(tango):
-    identity = {"model": {"name": "m"}, "compressor": {"name": "tango"}}
-    cache = TokenCache("memory://caches", identity, "m-tango")
-    cache.prepare()
-    code, _, err = tango("cache", "gc", "--cache", "memory://caches", "--older-than", "1h")
-    assert code == 2
-    assert "has no modification times" in err
-    assert tango("cache", "gc", "--cache", "memory://caches", "--name", "m-*", "--yes")[0] == 0
-    assert cache.storage.files() == []
-
-
 @pytest.mark.parametrize("form", ["safetensors", "parquet"])
 def test_export_skips_bad_clips_and_names_them(tango, tmp_path, damaged, form):
     options = ("--cache", "caches", "--format", form)
@@ -256,19 +214,6 @@ def test_export_skips_bad_clips_and_names_them(tango, tmp_path, damaged, form):
     code, _, err = tango("cache", "export", damaged.name, "out", *options)
     assert code == 2
     assert "out is not empty; name a new directory" in err
-
-
-def test_compact_names_the_clips_that_it_does_not_move(tango, tmp_path, damaged):
-    code, out, _ = tango("cache", "compact", "--cache", "caches", damaged.name)
-    assert code == 1
-    assert out.count(f"not moved: {damaged.name}/") == 4
-    assert out.splitlines()[-1] == f"{damaged.name}: 2 clips moved into shards"
-    assert {key_of(4), key_of(5)} < damaged.keys()
-    assert " 6 " in tango("cache", "ls", "--cache", "caches")[1]
-    assert tango("cache", "verify", "--cache", "caches", "--delete")[0] == 1
-    assert damaged.keys() == {key_of(4), key_of(5)}
-    code, out, _ = tango("cache", "compact", "--cache", "caches")
-    assert (code, out) == (0, f"{damaged.name}: 0 clips moved into shards\n")
 
 
 def test_verify_and_gc_know_shards(tango, tmp_path):
@@ -308,17 +253,6 @@ def features_and_tokens(tmp_path):
     return stored, tokens
 
 
-def test_ls_shows_the_bytes_of_features_and_of_tokens(tango, features_and_tokens):
-    _, out, _ = tango("cache", "ls", "--cache", "caches")
-    lines = {line.split()[0]: line for line in out.splitlines() if line}
-    stored, _ = features_and_tokens
-    assert "features" in lines[stored.name].split()
-    assert "with attention, frame_embeddings, keys, saliency" in lines[stored.name]
-    assert "48/48 (100.0 %)" in lines[stored.name]
-    assert "(features " in lines["3"]
-    assert ", tokens " in lines["3"]
-
-
 @pytest.mark.parametrize("in_shards", [False, True])
 def test_materialized_token_sets_outlive_their_features(tango, features_and_tokens, in_shards):
     stored, tokens = features_and_tokens
@@ -330,16 +264,6 @@ def test_materialized_token_sets_outlive_their_features(tango, features_and_toke
     tango("cache", "gc", "--cache", "caches", "--name", stored.name, "--yes")
     assert tango("cache", "verify", "--cache", "caches")[0] == 0
     assert tokens.keys() == {clip(n).key for n in range(3)}
-
-
-def test_a_token_set_that_cannot_be_computed_is_named(tango, features_and_tokens):
-    stored, tokens = features_and_tokens
-    path = Path(stored.storage.path(f"{clip(1).key}.parquet"))
-    path.write_bytes(path.read_bytes()[:-9])
-    code, out, _ = tango("cache", "materialize", "--cache", "caches")
-    assert code == 1
-    assert f"no token set: {tokens.name}/{clip(1).key}: " in out
-    assert f"{tokens.name}: 2 token sets computed from features" in out
 
 
 def test_gc_removes_the_plans_of_earlier_releases(tango, features_and_tokens):

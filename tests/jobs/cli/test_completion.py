@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from fresh_python import printed_by
@@ -57,31 +54,3 @@ def completed(tmp_path_factory):
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_is_completed(completed, line):
     assert completed[line] == LINES[line]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_has_a_script(tango, shell):
-    code, out, _ = tango("completion", shell)
-    assert code == 0
-    assert "_TANGO_COMPLETE=complete_" + shell in out
-
-
-def test_bash_itself_completes_a_command(tmp_path):
-    """The script in a real bash, as it is when a user presses the key."""
-    root = Path(__file__).parents[3]
-    program = tmp_path / "tango"
-    program.write_text(
-        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
-        "from jobs.cli.entry import main\nmain()\n"
-    )
-    program.chmod(0o755)
-    script = (
-        f'export PATH="{tmp_path}:$PATH"\n'
-        "source <(tango completion bash)\n"
-        "COMP_WORDS=(tango runs co)\nCOMP_CWORD=2\n_tango_completion tango\n"
-        'echo "${COMPREPLY[@]}"\n'
-    )
-    done = subprocess.run(
-        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=240, check=True
-    )
-    assert done.stdout.strip() == "compare", done.stderr

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from filled_caches import fill
 from fresh_python import printed_by
 from typer.main import get_command
@@ -47,7 +46,8 @@ for line in json.loads(sys.argv[2]):
             main()
         except SystemExit as stop:
             code = stop.code
-    ends[line] = code, text.getvalue(), sorted({name.partition(".")[0] for name in sys.modules})
+    imported = {name.partition(".")[0] for name in list(sys.modules)}
+    ends[line] = code, text.getvalue(), sorted(imported)
 print(json.dumps(ends))
 """
 QUICK = ("--help", "--version", "evaluate --help", "evaluate missing.yaml")
@@ -123,7 +123,6 @@ def test_an_error_of_the_package_shows_its_traceback(tango, monkeypatch, tmp_pat
     ("arguments", "option"),
     [
         (["report", "run", "--output", ""], "--output"),
-        (["evaluate", "recipe.yaml", "--output", ""], "--output"),
         (["cache", "ls", "--cache", ""], "--cache"),
         (["ask", "", "Why?"], "video"),
     ],
@@ -138,9 +137,7 @@ def test_a_place_is_not_empty_as_of_a_variable_that_is_not_set(tango, arguments,
     ("arguments", "rich", "code"),
     [
         ([], "1", 2),
-        ([], "0", 2),
         (["data"], "0", 2),
-        (["--help"], "1", 0),
         (["evaluate", "--help"], "0", 0),
     ],
 )
@@ -157,36 +154,14 @@ def test_help_is_shown_when_asked_for_and_where_nothing_is(arguments, rich, code
     assert "Traceback" not in done.stderr
 
 
-def _raising(error):
-    def how():
-        raise error
-
-    return how
-
-
-@pytest.mark.parametrize(
-    ("how", "code"),
-    [
-        (lambda: None, 0),
-        (lambda: 1, 1),
-        (_raising(typer.Exit(1)), 1),
-        (_raising(typer.Abort()), 1),
-        (_raising(KeyboardInterrupt()), 130),
-    ],
-)
-def test_a_command_leaves_with_its_own_code(tango, monkeypatch, how, code):
-    app = typer.Typer()
-    app.command()(how)
-    monkeypatch.setattr("jobs.cli.main.app", app)
-    assert tango()[0] == code
-
-
 def _commands(command, path=("tango",)):
-    """Path and parameters of every command."""
-    if not hasattr(command, "commands"):
-        yield " ".join(path), command.params
-    for name, inner in getattr(command, "commands", {}).items():
+    """Path and parameters of every command; the lists of commands fit in 80 columns."""
+    inside = getattr(command, "commands", {})
+    for name, inner in inside.items():
+        assert "..." not in inner.get_short_help_str(74 - max(map(len, inside))), name
         yield from _commands(inner, (*path, name))
+    if not inside:
+        yield " ".join(path), command.params
 
 
 def test_every_parameter_has_help():

@@ -67,54 +67,33 @@ def run_all(folder, stdout):
     return {line: (codes[line], parts[line].splitlines()) for line in LINES}
 
 
-def test_a_reader_that_has_seen_enough_changes_nothing(tmp_path):
+def closed_pipe():
+    """A file descriptor whose reader is gone."""
     readable, writable = os.pipe()
     os.close(readable)
-    with os.fdopen(writable, "w") as unread:
-        ended = run_all(tmp_path, unread)
-    for line, (code, said) in ended.items():
-        assert code == LINES[line], line
-        assert not any("Broken pipe" in one or "Traceback" in one for one in said), said
+    return writable
 
 
-def test_a_full_disk_under_the_output_is_one_line_of_every_command(tmp_path):
-    with open("/dev/full", "w") as full:
-        ended = run_all(tmp_path, full)
-    for line, (code, said) in ended.items():
-        assert code == 2, line
-        assert "Traceback" not in "".join(said)
-        lost = [one for one in said if one.startswith("tango: standard output cannot be written")]
-        assert len(lost) == (line not in SILENT), (line, said)
-        assert all("No space left on device" in one for one in lost)
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_closed_pipe_changes_nothing_and_a_full_disk_is_one_line(tmp_path, is_full):
+    with open("/dev/full" if is_full else closed_pipe(), "w") as stdout:
+        ended = run_all(tmp_path, stdout)
+    for line, (code, errors) in ended.items():
+        assert code == (2 if is_full else LINES[line]), line
+        assert not any("Broken pipe" in one or "Traceback" in one for one in errors), errors
+        lost = [one for one in errors if "standard output cannot be written to (No space" in one]
+        assert len(lost) == (is_full and line not in SILENT), (line, errors)
 
 
-@pytest.fixture
-def broken():
-    """A stream whose reader is gone."""
-    readable, writable = os.pipe()
-    os.close(readable)
-    with open(writable, "w") as stream:
-        yield stream
-
-
-def test_the_own_code_of_a_command_counts_more_than_its_output(monkeypatch):
-    with open("/dev/full", "w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
+def test_what_only_prints_can_tell_that_nobody_reads(monkeypatch):
+    with open(closed_pipe(), "w") as broken:
+        monkeypatch.setattr(sys, "stdout", broken)
+        assert not has_no_reader(sys.stdout)
         with lasting_streams():
-            print("a table")
-            assert code_of_output(1) == 1
-            assert code_of_output(0) == 2
-        assert sys.stdout is full
-
-
-def test_what_only_prints_can_tell_that_nobody_reads(broken, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", broken)
-    assert not has_no_reader(sys.stdout)
-    with lasting_streams():
-        print("a line", flush=True)
-        assert has_no_reader(sys.stdout)
-        print("another one", flush=True)
-        assert code_of_output(0) == 0
+            print("a line", flush=True)
+            assert has_no_reader(sys.stdout)
+            print("another one", flush=True)
+            assert code_of_output(0) == 0
 
 
 def test_names_that_are_no_text_are_written_as_they_are_escaped(tmp_path, monkeypatch):

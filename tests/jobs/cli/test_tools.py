@@ -34,36 +34,25 @@ def recipe(tmp_path, video):
     return "recipe.yaml"
 
 
-def test_ask_prints_the_reply_the_tokens_and_the_times(tango, video):
-    code, out, _ = tango("ask", video, "What moves?", "--num-frames", "3", "--max-new-tokens", "3")
-    assert code == 0
+@pytest.mark.parametrize(
+    ("method", "kept"),
+    [("full", "192 of"), ("block", "48 of"), ("tango", "of 192 visual tokens (1")],
+)
+def test_ask_prints_the_reply_the_tokens_and_the_times(tango, video, method, kept):
+    """Methods without a retention are asked without one."""
+    arguments = ("--method", method, "--num-frames", "3", "--max-new-tokens", "3")
+    code, out, err = tango("ask", video, "What moves?", *arguments)
+    assert (code, err) == (0, "")
     reply, cost, *_ = out.splitlines()
     assert reply.strip()
-    assert "of 192 visual tokens (1" in cost
+    assert kept in cost
     for stage in ("read", "vision", "compress", "first token", "rest"):
         assert stage in cost
 
 
-@pytest.mark.parametrize(("method", "kept"), [("full", 192), ("block", 48)])
-def test_methods_without_a_retention_are_asked_without_one(tango, video, method, kept):
-    arguments = ("--method", method, "--num-frames", "3", "--max-new-tokens", "1")
-    code, out, err = tango("ask", video, "What moves?", *arguments)
-    assert (code, err) == (0, "")
-    assert f"{kept} of 192 visual tokens" in out
-
-
-def test_options_are_given_one_by_one_or_with_bars(tango, video):
-    outputs = [
-        tango("ask", video, "Which color?", "--num-frames", "3", "--retention", "0.5", *options)
-        for options in (("--choices", "red", "--choices", "blue"), ("--choices", "red|blue"))
-    ]
-    (one, first, _), (two, second, _) = outputs
-    assert one == two
-    assert first.splitlines()[0] == second.splitlines()[0]
-    # Untrained weights name no option; trained ones name one by its letter and its text.
-    names_one = first.splitlines()[0] in ("A. red", "B. blue")
-    assert (one == 0) == names_one
-    assert names_one or "The reply does not name an option" in first
+def test_an_option_is_chosen_by_its_letter(tango, video):
+    code, out, _ = tango("ask", video, "Which color?", "--num-frames", "3", "--choices", "red|blue")
+    assert (code == 0) == (out.splitlines()[0] in ("A. red", "B. blue"))
 
 
 @pytest.mark.parametrize("score", ["saliency", "attention"])
@@ -90,22 +79,6 @@ def test_sinks_are_found_and_a_recipe_can_name_them(tango, recipe, tmp_path, sco
     assert len(caches) == 2
 
 
-def test_clips_that_cannot_be_decoded_are_left_out_and_counted(tango, recipe, tmp_path):
-    table = tmp_path / "questions.jsonl"
-    (tmp_path / "broken.mp4").write_text("no video")
-    row = json.dumps({"video": "broken.mp4", "question": "Why?"})
-    table.write_text(f"{table.read_text()}\n{row}")
-    code, out, err = tango("analyze", "sinks", recipe)
-    assert code == 1
-    assert "1 clip(s) could not be decoded" in out
-    assert "6 frames of 2 clips" in out
-    assert "broken.mp4" in err
-    table.write_text(row)
-    code, _, err = tango("analyze", "sinks", recipe)
-    assert code == 2
-    assert "none of 1 clip(s) could be decoded" in err
-
-
 @pytest.mark.parametrize(
     ("kind", "known", "words"),
     [
@@ -119,7 +92,7 @@ def test_clips_that_cannot_be_decoded_are_left_out_and_counted(tango, recipe, tm
 def test_everything_that_there_is_has_a_line(tango, kind, known, words):
     code, out, err = tango("list", kind)
     assert (code, err) == (0, "")
-    lines = out.splitlines()[2:-2]
+    lines = out.splitlines()[2:]
     assert len(lines) == len(known)
     for name, word in words.items():
         (line,) = (line for line in lines if line.split()[0] == name)

@@ -7,7 +7,6 @@ import yaml
 
 from jobs.config.identity import job_digest, jobs_digest
 from jobs.config.recipe import parse_job
-from jobs.run.build import model_of
 
 QWEN = {"name": "qwen3-vl-8b"}
 VIDEOMME = {"name": "videomme", "root": "/data"}
@@ -68,9 +67,3 @@ def test_the_jobs_of_one_recipe_have_one_digest():
     one, other = job(), job(limit=2)
     assert jobs_digest([one]) == job_digest(one)
     assert len({jobs_digest(jobs) for jobs in ([one], [one, other], [other, one])}) == 3
-
-
-def test_compiled_kernels_are_an_option_of_the_model():
-    models = ({"name": "tiny", **one} for one in ({}, {"compile": False}, {"compile": True}))
-    assert [model_of(job(model=one)).compile for one in models] == [False, False, True]
-    assert [model_of(job(engine=one)).engine for one in ("native", "vllm")] == ["native", "vllm"]

@@ -1,15 +1,11 @@
 """The recipes that come with the project: every one is a job whose methods and models exist."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from qwen_checkpoints import build_qwen, save_qwen
 
 import jobs
 from jobs.config.recipe import load_job, load_jobs
-from jobs.config.sections import BenchmarkSection
-from jobs.run.build import build
 from tango_core.benchmarks import BENCHMARKS
 from tango_core.compressors import METHODS, build_method, equivalent_retention
 from tango_core.compressors.base import Compressor
@@ -35,27 +31,6 @@ def test_every_recipe_is_a_job_of_things_that_exist_at_their_retentions(name):
         assert equivalent_retention(method) == pytest.approx(listed), cell
 
 
-def test_table_1_is_seven_methods_at_three_retentions_and_all_tokens():
-    job = load_job(RECIPES / "table1_llava_onevision.yaml")
-    assert [section.name for section in job.all_benchmarks] == [
-        "videomme",
-        "mvbench",
-        "longvideobench",
-        "mlvu",
-    ]
-    assert {section.protocol for section in job.all_benchmarks} == {"vlmevalkit@2026-05"}
-    assert (job.model.name, job.model.num_frames) == ("llava-onevision-7b", 32)
-    shares = {}
-    for method in cells("table1_llava_onevision").values():
-        shares.setdefault(method.name, []).append(method.options.get("retention"))
-    three = [0.1, 0.15, 0.2]
-    assert shares.pop("full") == [None]
-    assert shares.pop("dart") == [0.1]
-    assert shares == dict.fromkeys(
-        ("tango", "fastv", "visionzip", "vidcom2", "fastvid", "holitom"), three
-    )
-
-
 def test_the_table_of_the_embedded_world_has_every_compressor_at_six_retentions():
     built = cells("shapes_table")
     shares = {}
@@ -77,70 +52,6 @@ def test_the_table_of_the_embedded_world_has_every_compressor_at_six_retentions(
     for name, values in shares.items():
         if "stop=" not in name and "block" not in name:
             assert values == [0.05, 0.1, 0.15, 0.2, 0.25, 0.5], name
-
-
-def test_the_ablation_of_the_embedded_world_adds_one_part_per_row():
-    parts = ("diverse", "context_ratio", "st_rope", "timestamps", "legacy_writeback")
-    steps = [
-        [method.options[part] for part in parts]
-        for method in cells("shapes_table").values()
-        if method.name == "tango"
-        and method.options["budget"] == "exact"
-        and method.options["retention"] == 0.1
-    ]
-    assert steps == [
-        [False, 0, False, False, False],
-        [True, 0, False, False, False],
-        [True, 0.4, False, False, False],
-        [True, 0.4, True, False, False],
-        [True, 0.4, True, True, False],
-        [True, 0.4, True, True, True],
-    ]
-
-
-def test_table_2_is_the_published_setting_of_llava_video():
-    model = load_job(RECIPES / "table2_llava_video.yaml").model
-    assert (model.name, model.num_frames) == ("llava-video-7b", 64)
-    assert model.options == {"pooling": "average", "time_instruction": "vlmevalkit"}
-    hybrid = next(
-        method
-        for method in cells("table2_llava_video").values()
-        if method.name == "tango" and method.pruner is not None
-    )
-    assert (hybrid.pruner.layer, hybrid.pruner.retention) == (18, 0.5)
-    assert hybrid.compressor.outer_retention == pytest.approx(0.1 * 28 / 23)
-    assert hybrid.compressor.identity()["tau"] == 0.65
-
-
-def test_table_2_of_qwen_is_the_published_setting(tmp_path):
-    job = load_job(RECIPES / "table2_qwen2_5_vl.yaml")
-    stock = save_qwen(build_qwen(num_layers=28), tmp_path)
-    job = replace(
-        job,
-        model=replace(
-            job.model,
-            path=str(stock),
-            device="cpu",
-            options={**job.model.options, "max_pixels": 256 * 8 * 8},
-        ),
-        benchmarks=(),
-        benchmark=BenchmarkSection("shapes"),
-    )
-    ingredients = build(job)
-    model = ingredients.model
-    assert (model.name, model.frames.num_frames, model.frames.sampling) == (
-        "qwen2.5-vl-7b",
-        32,
-        "round",
-    )
-    assert (model.options.position_rule, model.options.seconds_per_grid) == ("hf450", 1.0)
-    assert model.dtype == "bfloat16"
-    methods = cells("table2_qwen2_5_vl")
-    tango = next(method for method in methods.values() if method.name == "tango")
-    assert tango.compressor.identity()["tau"] == 0.8
-    needs = set().union(*(method.compressor.needs for method in methods.values()))
-    assert needs <= model.provides
-    assert load_job(RECIPES / "table2_qwen2_5_vl.yaml").model.options["max_pixels"] == 448 * 448
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("table")])

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import json
 
-import pandas as pd
 import pytest
-from fake_answers import cell, facts_of, fake_answers
+import releases
 from jobs_for_tests import job, run
 from numbered_videos import write_clip
-from releases import (
-    LAYOUTS,
-    RECORDED,
-    charades_text,
-    load,
-    tempcompass_release,
-    videomme_release,
-    videomme_v2_release,
-)
 from summaries import read_answers
 
 from jobs.config.recipe import parse_job
-from jobs.estimate.work import rates_of
-from jobs.run.dry_run import DryRun, estimate_job
+from jobs.run.dry_run import estimate_job
 from jobs.run.locations import Locations
 
 METHODS = [
@@ -51,7 +40,7 @@ def recipe(shapes):
 
 def estimate(one, output, *, kind="sweep", cache=None, **how):
     """The JSON of a dry run."""
-    found = estimate_job(one, kind, Locations(output, cache), DryRun(**how))
+    found = estimate_job(one, kind, Locations(output, cache), **how)
     return json.loads(json.dumps(found))
 
 
@@ -142,13 +131,6 @@ def test_a_dry_run_generates_no_clip_and_counts_those_that_are_missing(recipe, t
     assert before["counts"]["without_file"] == 0
 
 
-def test_a_probe_generates_its_clips_where_they_are_removed(recipe, tmp_path):
-    section = {"name": "shapes", "root": str(tmp_path / "clips")}
-    found = estimate(recipe(limit=1, benchmark=section), tmp_path, probe=True)
-    assert found["measured_in"] == ["a probe of 1 clips"]
-    assert not list(tmp_path.iterdir())
-
-
 def test_only_comparable_runs_are_used(recipe, tmp_path):
     _, folder = run(recipe(limit=1), tmp_path)
     assert estimate(recipe(), tmp_path)["measured_in"] == [folder.name]
@@ -175,24 +157,12 @@ def test_the_table_names_what_is_unknown_and_pools_that_fit(tango, recipe, tmp_p
     assert not (tmp_path / "runs").exists()
 
 
-def test_rates_are_the_time_that_was_spent():
-    facts = facts_of(cell("full"), cell("topk", 0.1), run_id="one")
-    answers = pd.DataFrame(fake_answers(facts, num_clips=6))
-    found = rates_of([(facts, answers)])
-    rows = answers[answers["cell"] == facts.cells[0].name]
-    clips = rows.drop_duplicates("video_id")
-    spent = rows[["prefill_ms", "decode_ms"]].sum().sum() + clips["cache_read_ms"].sum()
-    assert found.cells[facts.cells[0].name].answer_s == pytest.approx(spent / 1000 / len(clips))
-    mean = answers.drop_duplicates("video_id")["decode_video_ms"].mean()
-    assert found.decode_s == pytest.approx(mean / 1000)
-
-
 TAG = '<font color="white" size=".72c">{}</font>'
 
 
 def promised(name, root, tmp_path, **options):
     """Tokens of the mean prompt and number of answers that a job with one method would give."""
-    for item in load(name, root).items():
+    for item in releases.load(name, root).items():
         (root / item.path).parent.mkdir(parents=True, exist_ok=True)
         if not (root / item.path).exists():
             write_clip(root / item.path, 12)
@@ -203,31 +173,12 @@ def promised(name, root, tmp_path, **options):
         "executor": "local",
     }
     job = parse_job(recipe, "test")
-    found = estimate_job(job, "evaluate", Locations(tmp_path / "out"), DryRun())
+    found = estimate_job(job, "evaluate", Locations(tmp_path / "out"))
     return found["methods"][0]["prompt"], found["counts"]["answers"]
 
 
-@pytest.mark.parametrize(
-    ("name", "write", "answers"),
-    [
-        ("tempcompass", tempcompass_release, 9),
-        ("videomme_v2", videomme_v2_release, 12),
-        ("charades_sta", charades_text, 5),
-        *(
-            (name, LAYOUTS[name][0], len(recorded["prompts"]))
-            for name, recorded in RECORDED.items()
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_every_form_of_question_is_counted(name, write, answers, tmp_path):
-    prompt, count = promised(name, write(tmp_path / "root"), tmp_path)
-    assert prompt > 4 * 64
-    assert count == answers
-
-
 def test_subtitles_are_counted(tmp_path):
-    root = videomme_release(tmp_path / "root")
+    root = releases.videomme_release(tmp_path / "root")
     (root / "subtitle").mkdir()
     words = TAG.format("one two three four five six seven eight nine ten")
     cue = f"1\n00:00:00,000 --> 00:00:09,000\n{words}\n\n"

@@ -6,28 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from qwen3_checkpoints import build_qwen3, frames_of, save_qwen3
 
+from jobs.estimate import work
 from jobs.estimate.memory import encoder_memory, language_memory
-from jobs.estimate.work import (
-    LOOP_START_S,
-    RAY_START_S,
-    CellRates,
-    CellTokens,
-    Counts,
-    Rates,
-    grid_of,
-    stage_seconds,
-    time_job,
-)
 from pipeline.clips import Pools
 from pipeline.resources.pools import ActorPool
 from tango_core.models import describe_model, load_encoder, load_language_model
-from tango_core.models.base import ClipPrompts
-from tango_core.models.language import batching
-from tango_core.models.language.batching import bytes_per_token
-from tango_core.models.language.engine import auto_batch_tokens
-from tango_core.types import CompressedVideo, Prompt
 
 ONE = {"longest": 100, "reply": 1, "batch_tokens": 1}
 
@@ -77,77 +61,20 @@ def test_keys_and_values_are_those_of_a_cache_of_that_length(tiny):
     assert language_memory(None, tiny, "cpu", **asked).kv == (8 + 1) * held
 
 
-@pytest.mark.parametrize(("together", "batch_tokens"), [(1, None), (1, 300), (3, 300), (3, 1)])
-def test_keys_and_values_are_those_that_a_session_holds(
-    tiny, language, monkeypatch, together, batch_tokens
-):
-    held, run_segments = [], batching.run_segments
-
-    def noted(loop, segments, **options):
-        output = run_segments(loop, segments, **options)
-        caches = {id(one.cache): one.cache for one in segments}
-        held.append(sum(one.lengths[0] for one in caches.values()))
-        return output
-
-    monkeypatch.setattr(batching, "run_segments", noted)
-    session = language.session(batch_tokens)
-    video = CompressedVideo(
-        torch.zeros(60, 128), torch.arange(60), (4, 4, 4), torch.arange(4, dtype=torch.float64)
-    )
-    prompts = [Prompt("", "which color?"), Prompt("", "which shape?"), Prompt("", "what moves?")]
-    for _ in range(12):
-        session.add(ClipPrompts(video, prompts[:together], max_new_tokens=4))
-    length = len(language.layout.lay_out(video, prompts[0]))
-    while session.busy:
-        session.step()
-    asked = {"longest": length, "reply": 4, "together": together, "prompts": 12 * together}
-    asked["batch_tokens"] = batch_tokens
-    promised = language_memory(None, tiny, "cpu", **asked).kv
-    most = max(held) * bytes_per_token(language.engine.layers)
-    assert 0.6 * promised <= most <= promised
-
-
-def test_an_automatic_budget_is_that_of_the_session(tiny, language):
-    many = {"longest": 100, "reply": 1, "prompts": 10_000}
-    of_auto = language_memory(None, tiny, "cpu", **many).kv
-    told = {**many, "batch_tokens": auto_batch_tokens(language.engine.layer_loop)}
-    assert of_auto == language_memory(None, tiny, "cpu", **told).kv
-    assert language_memory(None, tiny, "cuda", **many).kv > of_auto
-
-
-def test_frames_at_once_are_those_of_the_job_s_device(tiny):
-    encoder = load_encoder(describe_model("tiny", device="cuda", dtype="float32"), device="meta")
-    on_cpu, on_gpu = encoder_memory(encoder, "cpu"), encoder_memory(encoder, "cuda")
-    assert on_cpu.weights == on_gpu.weights
-    assert on_cpu.activations < on_gpu.activations
-    assert encoder_memory(load_encoder(tiny, device="meta"), "cpu") == on_cpu
-
-
-def test_an_encoder_of_tokens_of_several_rows_counts_what_it_gives(tmp_path):
-    path = str(save_qwen3(build_qwen3(), tmp_path))
-    spec = describe_model("qwen3-vl-8b", path, num_frames=8, max_pixels=40 * 64, device="cpu")
-    found = encoder_memory(load_encoder(spec, device="meta"), "cpu")
-    plain = encoder_memory(load_encoder(replace(spec, companions=0), device="meta"), "cpu")
-    _, grid = grid_of(spec)
-    given = load_encoder(spec).encode(frames_of(8, grid))
-    held = (given.tokens.numel() + given.companions.numel()) * 4
-    assert found.activations - plain.activations == 2 * held
-
-
-COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
+COUNTS = work.Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
 CELLS = tuple(
-    CellTokens(name, cache, 50, 100, prompt, 120, 1000.0)
+    work.CellTokens(name, cache, 50, 100, prompt, 120, 1000.0)
     for name, cache, prompt in (("a", "one", 100.0), ("b", "two", 200.0))
 )
 
 
 def rates(**cells):
-    made = {name: CellRates(0.5, seconds, tokens) for name, (seconds, tokens) in cells.items()}
-    return Rates(0.2, 1.0, made, ("run",))
+    made = {name: work.CellRates(0.5, seconds, tokens) for name, (seconds, tokens) in cells.items()}
+    return work.Rates(0.2, 1.0, made, ("run",))
 
 
 def test_only_what_is_missing_is_decoded_and_encoded_and_everything_is_answered():
-    seconds = stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100), b=(3.0, 200)))
+    seconds = work.stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100), b=(3.0, 200)))
     assert seconds == {
         "decode": pytest.approx(0.2 * 40),
         "compress": pytest.approx(1.0 * 40 + 0.5 * 40 + 0.5 * 10),
@@ -158,49 +85,55 @@ def test_only_what_is_missing_is_decoded_and_encoded_and_everything_is_answered(
 def test_clips_with_stored_features_are_compressed_and_nothing_else():
     stored = replace(COUNTS, to_encode=0, from_features=40)
     known = rates(a=(2.0, 100))
-    found = stage_seconds(stored, CELLS, known)
+    found = work.stage_seconds(stored, CELLS, known)
     assert "decode" not in found
-    before = stage_seconds(COUNTS, CELLS, known)["compress"]
+    before = work.stage_seconds(COUNTS, CELLS, known)["compress"]
     assert found["compress"] == pytest.approx(before - 40 * known.encode_s)
-    assert stage_seconds(stored, CELLS, replace(known, encode_s=None)) == found
+    assert work.stage_seconds(stored, CELLS, replace(known, encode_s=None)) == found
 
 
 def test_a_method_that_was_never_measured_is_scaled_by_its_tokens():
-    seconds = stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100)))
+    seconds = work.stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100)))
     assert seconds["answer"] == pytest.approx(100 * 2.0 + 100 * 2.0 * 200 / 100)
 
 
 def test_what_was_never_measured_is_not_known():
-    seconds = stage_seconds(COUNTS, CELLS, Rates())
-    timing = time_job(seconds, None, 8, price_per_hour=3.6)
+    seconds = work.stage_seconds(COUNTS, CELLS, work.Rates())
+    timing = work.time_job(seconds, None, 8, price_per_hour=3.6)
     assert timing["unknown"] == ["decode", "compress", "answer"]
     assert (timing["wall_s"], timing["bottleneck"], timing["cost"]) == (None, None, None)
 
 
 def test_a_loop_decodes_beside_the_other_stages_which_add_up():
     seconds = {"decode": 8, "compress": 20, "answer": 500}
-    timing = time_job(seconds, None, 8, price_per_hour=3.6)
-    assert timing["wall_s"] == 520 + LOOP_START_S
+    timing = work.time_job(seconds, None, 8, price_per_hour=3.6)
+    assert timing["wall_s"] == 520 + work.LOOP_START_S
     assert timing["bottleneck"] == "answer"
     assert timing["cost"] == pytest.approx(timing["wall_s"] / 1000)
-    assert time_job({**seconds, "decode": 800}, None, 8)["wall_s"] == 800 + LOOP_START_S
-    assert time_job(seconds, None, 1)["wall_s"] == 528 + LOOP_START_S, (
+    assert work.time_job({**seconds, "decode": 800}, None, 8)["wall_s"] == 800 + work.LOOP_START_S
+    assert work.time_job(seconds, None, 1)["wall_s"] == 528 + work.LOOP_START_S, (
         "one CPU does one thing at a time"
     )
 
 
 def test_the_slowest_stage_counts_on_ray():
     pools = Pools(compress=ActorPool(num_cpus=1), answer=ActorPool((2, 10), num_cpus=0.5))
-    timing = time_job({"decode": 600, "compress": 65, "answer": 500}, pools, num_cpus=8)
+    timing = work.time_job({"decode": 600, "compress": 65, "answer": 500}, pools, num_cpus=8)
     workers = {stage["name"]: stage["workers"] for stage in timing["stages"]}
     assert workers == {"decode": 2, "compress": 1, "answer": 10}
     assert timing["bottleneck"] == "decode"
-    assert timing["wall_s"] == pytest.approx(300 + RAY_START_S)
+    assert timing["wall_s"] == pytest.approx(300 + work.RAY_START_S)
 
 
 def test_workers_that_share_cpus_are_as_fast_as_the_cpus():
     seconds = {"decode": 60, "compress": 60, "answer": 80}
-    assert time_job(seconds, Pools(), num_cpus=2)["wall_s"] == pytest.approx(100 + RAY_START_S)
-    assert time_job(seconds, Pools(), num_cpus=64)["wall_s"] == pytest.approx(80 + RAY_START_S)
+    assert work.time_job(seconds, Pools(), num_cpus=2)["wall_s"] == pytest.approx(
+        100 + work.RAY_START_S
+    )
+    assert work.time_job(seconds, Pools(), num_cpus=64)["wall_s"] == pytest.approx(
+        80 + work.RAY_START_S
+    )
     gpus = Pools(compress=ActorPool(num_gpus=0.5), answer=ActorPool(num_gpus=0.5))
-    assert time_job(seconds, gpus, num_cpus=1)["wall_s"] == pytest.approx(80 + RAY_START_S)
+    assert work.time_job(seconds, gpus, num_cpus=1)["wall_s"] == pytest.approx(
+        80 + work.RAY_START_S
+    )

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
+import hub_releases
 import pytest
 import releases
-from hub_releases import (
-    longvideobench_on_the_hub,
-    lvbench_of_its_authors,
-    lvbench_on_the_hub,
-    mlvu_on_the_hub,
-    motionbench_on_the_hub,
-    mvbench_on_the_hub,
-    videomme_on_the_hub,
-    videomme_v2_on_the_hub,
-    with_one_archive,
-    zipped,
-)
 from rich.console import Console
 
 from jobs.fetch.data import data_get
@@ -24,42 +13,33 @@ from tango_core.benchmarks import build_benchmark
 pytestmark = pytest.mark.slow
 
 VIDEOMME = "datasets/lmms-lab/Video-MME"
-LONGVIDEOBENCH = "datasets/longvideobench/LongVideoBench"
 MADE = {
-    "videomme_v2": ("datasets/MME-Benchmarks/Video-MME-v2", videomme_v2_on_the_hub, "main"),
-    "lvbench": ("datasets/lmms-eval/LVBench", lvbench_on_the_hub, "main"),
-    "videomme": (VIDEOMME, videomme_on_the_hub, "main"),
-    "longvideobench": (LONGVIDEOBENCH, longvideobench_on_the_hub, "main"),
-    "mlvu": ("datasets/MLVU/MVLU", mlvu_on_the_hub, "main"),
-    "mvbench": ("datasets/OpenGVLab/MVBench", lambda it: mvbench_on_the_hub(it, "main"), "main"),
-    "mvbench, cut": (
-        "datasets/OpenGVLab/MVBench",
-        lambda it: mvbench_on_the_hub(it, "video"),
-        "video",
-    ),
-    "motionbench": ("datasets/zai-org/MotionBench", motionbench_on_the_hub, "main"),
+    "videomme_v2": ("MME-Benchmarks/Video-MME-v2", hub_releases.videomme_v2_on_the_hub),
+    "lvbench": ("lmms-eval/LVBench", hub_releases.lvbench_on_the_hub),
+    "videomme": ("lmms-lab/Video-MME", hub_releases.videomme_on_the_hub),
+    "longvideobench": ("longvideobench/LongVideoBench", hub_releases.longvideobench_on_the_hub),
+    "mlvu": ("MLVU/MVLU", hub_releases.mlvu_on_the_hub),
+    "mvbench": ("OpenGVLab/MVBench", lambda it: hub_releases.mvbench_on_the_hub(it, "main")),
+    "mvbench, cut": ("OpenGVLab/MVBench", lambda it: hub_releases.mvbench_on_the_hub(it, "video")),
+    "motionbench": ("zai-org/MotionBench", hub_releases.motionbench_on_the_hub),
 } | {
-    name: (
-        f"datasets/{repository}",
-        with_one_archive(name, getattr(releases, layout or f"{name}_release"), archive),
-        "main",
-    )
+    name: (repository, hub_releases.with_one_archive(name, getattr(releases, layout), archive))
     for name, repository, layout, archive in (
         ("charades_sta", "lmms-eval/charades_sta", "charades_parquet", "Charades_v1_480.zip"),
-        ("tempcompass", "lmms-lab/TempCompass", "", "tempcompass_videos.zip"),
-        ("egoschema", "lmms-lab/egoschema", "", "videos_chunked_01.zip"),
-        ("nextqa", "lmms-lab/NExTQA", "", "videos.zip"),
-        ("perceptiontest", "lmms-lab/PerceptionTest_Val", "", "videos_chunked_01.zip"),
-        ("tomato", "lmms-eval/TOMATO", "", "videos.zip"),
-        ("tvbench", "FunAILab/TVBench", "", "video/action_count.zip"),
+        ("tempcompass", "lmms-lab/TempCompass", "tempcompass_release", "tempcompass_videos.zip"),
+        ("egoschema", "lmms-lab/egoschema", "egoschema_release", "videos_chunked_01.zip"),
+        ("nextqa", "lmms-lab/NExTQA", "nextqa_release", "videos.zip"),
+        ("perceptiontest", "lmms-lab/PerceptionTest_Val", "perceptiontest_release", "a.zip"),
+        ("tomato", "lmms-eval/TOMATO", "tomato_release", "videos.zip"),
+        ("tvbench", "FunAILab/TVBench", "tvbench_release", "video/action_count.zip"),
     )
 }
 
 
 @pytest.mark.parametrize("case", MADE)
 def test_a_benchmark_that_was_fetched_passes_its_check(server, tmp_path, case):
-    repository, make, branch = MADE[case]
-    server.publish(repository, make(tmp_path / "made"), branch=branch)
+    (repository, make), branch = MADE[case], "video" if "cut" in case else "main"
+    server.publish(f"datasets/{repository}", make(tmp_path / "made"), branch=branch)
     console = Console(record=True, width=200, force_terminal=False)
     name = case.partition(",")[0]
     how = {"revision": branch, "yes": True}
@@ -75,7 +55,9 @@ def test_a_benchmark_that_was_fetched_passes_its_check(server, tmp_path, case):
 
 
 def test_a_release_without_videos_says_where_they_are(server, tmp_path):
-    server.publish("datasets/zai-org/LVBench", lvbench_of_its_authors(tmp_path / "made"))
+    server.publish(
+        "datasets/zai-org/LVBench", hub_releases.lvbench_of_its_authors(tmp_path / "made")
+    )
     console = Console(record=True, width=200, force_terminal=False)
     got = data_get("lvbench", tmp_path / "out", console, repository="zai-org/LVBench", yes=True)
     assert got == 0
@@ -85,9 +67,9 @@ def test_a_release_without_videos_says_where_they_are(server, tmp_path):
 
 
 def test_subtitles_are_fetched_where_they_are_asked_for(server, tmp_path):
-    files = videomme_on_the_hub(tmp_path / "made")
+    files = hub_releases.videomme_on_the_hub(tmp_path / "made")
     cues = b"1\n00:00:01,000 --> 00:00:02,000\nhello\n"
-    files["subtitle.zip"] = zipped({"subtitle/aAaAaAaAaA0.srt": cues})
+    files["subtitle.zip"] = hub_releases.zipped({"subtitle/aAaAaAaAaA0.srt": cues})
     server.publish(VIDEOMME, files)
     root = tmp_path / "out"
     console = Console(record=True, width=200, force_terminal=False)

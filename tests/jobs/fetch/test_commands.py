@@ -16,7 +16,6 @@ import pytest
 from hub_releases import (
     cut,
     longvideobench_on_the_hub,
-    mlvu_on_the_hub,
     tarred,
     videomme_on_the_hub,
     zipped,
@@ -141,11 +140,10 @@ def test_a_killed_download_goes_on_from_its_last_byte(server, run, held, tmp_pat
     assert not list(root.glob("*.zip"))
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_it_with_the_command_that_goes_on(run, held, tmp_path, signum, code):
+def test_a_signal_ends_it_with_the_command_that_goes_on(run, held, tmp_path):
     root = tmp_path / "out"
-    ended, lines = stopped(run, root, signum)
-    assert ended == code
+    ended, lines = stopped(run, root, signal.SIGTERM)
+    assert ended == 143
     command = f"tango data get videomme --root {root} --yes"
     said = [line for line in lines if line.startswith("tango: ")]
     assert said[-1].endswith(f"downloaded files are kept, continue with: {command}")
@@ -162,12 +160,14 @@ def test_a_root_is_filled_by_one_process(run, held, tmp_path):
     assert first.poll() is None
 
 
+def small_files():
+    """Let a process write no file above 15 MB, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (15_000_000, 15_000_000))
+
+
 def test_a_full_disk_ends_in_one_line_and_the_next_one_goes_on(server, run, held, tmp_path):
     root = tmp_path / "out"
     server.held.clear()
-
-    def small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (15_000_000, 15_000_000))
 
     code, _, lines = end_of(run(*get(root), preexec_fn=small_files))
     assert code == 2
@@ -185,9 +185,6 @@ def test_no_room_to_unpack_ends_in_one_line(server, run, tmp_path):
         del files[name]
     server.publish(LONGVIDEOBENCH, {**files, **cut("videos.tar", tarred({"videos/a": LARGE}), 8)})
 
-    def small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (15_000_000, 15_000_000))
-
     root = tmp_path / "out"
     code, _, lines = end_of(run(*get(root, "longvideobench"), preexec_fn=small_files))
     assert code == 2
@@ -197,27 +194,6 @@ def test_no_room_to_unpack_ends_in_one_line(server, run, tmp_path):
     go_on(root, "longvideobench")
     assert (root / "videos/a").read_bytes() == LARGE
     assert not [each for each in server.requests if each.server == "store"]
-
-
-@pytest.mark.parametrize(("answer", "fetches"), [("n", False), ("y", True)])
-def test_a_terminal_is_asked(server, run, tmp_path, answer, fetches):
-    server.publish("datasets/MLVU/MVLU", mlvu_on_the_hub(tmp_path / "made"))
-    ours, theirs = os.openpty()
-    root = tmp_path / "out"
-    command = ("data", "get", "mlvu", "--root", root, "--only", "annotations")
-    process = run(*command, stdin=theirs, stdout=theirs)
-    os.close(theirs)
-    said = b""
-    with suppress(OSError):  # the other end was closed
-        while b"[y/N]" not in said:
-            said += os.read(ours, 4096)
-        os.write(ours, f"{answer}\n".encode())
-        while more := os.read(ours, 4096):
-            said += more
-    os.close(ours)
-    assert process.wait(PATIENCE_S) == 0
-    assert (b"nothing was fetched" in said) == (not fetches)
-    assert (root / "MLVU/json/4_count.json").exists() == fetches
 
 
 def test_a_gated_benchmark(server, run, tmp_path):
@@ -231,13 +207,3 @@ def test_a_gated_benchmark(server, run, tmp_path):
     code, output, lines = end_of(run(*get(tmp_path / "out", "longvideobench"), HF_TOKEN=TOKEN))
     assert (code, output.rstrip().splitlines()[-1]) == (0, "complete")
     assert TOKEN not in output + "".join(lines)
-
-
-def test_a_password_in_the_hubs_address_is_not_printed(server, run, tmp_path):
-    server.publish(VIDEOMME, videomme_on_the_hub(tmp_path / "made"))
-    address = server.url.replace("://", "://user:swordfish@")
-    command = (*get(tmp_path / "out"), "--dry-run")
-    code, output, lines = end_of(run(*command, HF_ENDPOINT=address))
-    assert code == 0
-    assert "user" not in output.replace("--", "")
-    assert "swordfish" not in output + "".join(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 
 import pytest
 from huggingface_hub import constants
@@ -21,7 +20,7 @@ def fetch(hub, folder, path="videos/a.zip"):
     opened = hub()
     (file,) = [each for each in opened.files() if each.path == path]
     partial = folder / "parts" / f"{file.digest}.part"
-    opened.fetch(file, partial, folder / path, threading.Event())
+    opened.fetch(file, partial, folder / path)
     assert not list((folder / "parts").iterdir())
     return (folder / path).read_bytes()
 
@@ -75,7 +74,7 @@ def test_a_file_that_changed_on_the_hub_begins_anew(published, hub, tmp_path, in
     opened = hub()
     (file,) = opened.files()
     partial = tmp_path / "parts" / f"{file.digest}.part"
-    opened.fetch(file, partial, tmp_path / "a.zip", threading.Event())
+    opened.fetch(file, partial, tmp_path / "a.zip")
     assert (tmp_path / "a.zip").read_bytes() == other
     assert published.gets("a.zip") == [None]
 
@@ -101,12 +100,6 @@ def test_wrong_bytes_are_an_error_and_are_not_kept(published, hub, tmp_path):
 def test_a_busy_hub_is_asked_again(published, hub, tmp_path, answer):
     published.answers["a.zip"] = [answer] * 2
     assert fetch(hub, tmp_path) == LARGE
-
-
-def test_a_hub_that_stays_busy_is_given_up(published, hub, tmp_path):
-    published.answers["a.zip"] = [(503, {})] * 6
-    with pytest.raises(FetchError, match="owner/data: the hub answers with status 503"):
-        fetch(hub, tmp_path)
 
 
 def test_a_hub_that_stops_sending_is_not_waited_for(

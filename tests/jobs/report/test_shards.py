@@ -51,16 +51,6 @@ def test_all_shards_together_are_the_whole_run(shards, job, tmp_path):
     assert rows == (whole / "paper_table.md").read_text().strip().splitlines()[: len(rows)]
 
 
-def test_a_merged_job_is_compared_with_another_run_as_one(job, tmp_path):
-    runs = [job("0/2"), job(None), job("1/2")]
-    summary, words, _ = report(runs, tmp_path / "out")
-    assert len(summary["cells"]) == 2 * len(SWEEP)
-    assert "The runs were asked different" not in words
-    assert "Compared on the" not in words
-    halves = {(cell["cell"], cell["accuracy"]) for cell in summary["cells"]}
-    assert len(halves) == len(SWEEP)
-
-
 def test_a_missing_shard_is_named_with_its_questions(job, tmp_path):
     summary, words, table = report([job("0/4"), job("3/4")], tmp_path / "out")
     sentence = (
@@ -71,16 +61,6 @@ def test_a_missing_shard_is_named_with_its_questions(job, tmp_path):
     assert sentence in table
     assert summary["run_id"] == "shard-0-of-4 (2 of 4 shards)"
     assert summary["num_clips"] == 15
-
-
-def test_older_shards_do_not_know_how_much_is_missing(job, tmp_path):
-    runs = [job("0/4"), job("3/4")]
-    for run in runs:
-        facts = json.loads((run / "facts.json").read_text())
-        del facts["shards"]
-        (run / "facts.json").write_text(json.dumps(facts))
-    _, words, _ = report(runs, tmp_path / "out")
-    assert "how many questions they hold is not recorded" in words
 
 
 @pytest.mark.parametrize(
@@ -97,18 +77,6 @@ def test_shards_that_overlap_are_refused_by_name(shards, named, job, tmp_path):
     with pytest.raises(ValueError, match=named) as error:
         report_runs(runs, tmp_path / "out")
     assert "\n" not in str(error.value)
-
-
-def test_a_run_that_is_named_twice_is_refused(job, tmp_path):
-    run = job("0/2")
-    with pytest.raises(ValueError, match="is named twice"):
-        report_runs([run, tmp_path / "." / run.name], tmp_path / "out")
-
-
-def test_two_runs_of_one_shard_are_compared_and_not_merged(job, tmp_path):
-    summary, words, _ = report([job("0/3"), job("0/3", "again")], tmp_path / "out")
-    assert summary["runs"] == ["shard-0-of-3", "again"]
-    assert "Merged" not in words
 
 
 def test_shards_of_other_jobs_are_not_merged(job, tmp_path):

@@ -3,13 +3,12 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 from summaries import summarize
 
-from jobs.report.tables.breakdowns import differences_csv
-from jobs.results.comparisons import families_of
+from jobs.report.tables.breakdowns import breakdown_files, differences
+from jobs.results.comparisons import differences_by_group
 from tango_core.metrics import compare_paired
 from tango_core.metrics.comparison import holm_adjusted
 
@@ -28,51 +27,53 @@ def cells(answers):
 
 def test_every_difference_is_that_of_its_questions_alone(answers, cells):
     groups = answers["groups"].map(json.loads)
-    seen = 0
-    for family in families_of(cells):
-        values = groups.map(lambda own, name=family.group: own[name])
-        for member in family.members:
-            ours, full = (
-                answers[(values == member.value) & (answers["cell"] == name)].sort_values(
-                    "question_id"
-                )
-                for name in (member.cell.name, "full")
-            )
-            right = [one["correct"].to_numpy(bool) for one in (ours, full)]
-            wanted = compare_paired(*right, ours["video_id"].to_numpy())
-            for name, value in vars(wanted).items():
-                assert getattr(member.paired, name) == pytest.approx(value), name
-            seen += 1
-    assert seen == 4 * (3 + 2)
+    found = differences_by_group(cells)
+    for row in found.itertuples():
+        own = groups.map(lambda names, name=row.group: names[name]) == row.value
+        ours, full = (
+            answers[own & (answers["cell"] == name)].sort_values("question_id")
+            for name in (row.cell, "full")
+        )
+        right = [one["correct"].to_numpy(bool) for one in (ours, full)]
+        wanted = compare_paired(*right, ours["video_id"].to_numpy())
+        assert row.difference == pytest.approx(wanted.difference)
+        assert row.difference_high == pytest.approx(wanted.high)
+        assert row.p_value == pytest.approx(wanted.p_value)
+        assert (row.num_gained, row.num_clips) == (wanted.num_gained, wanted.num_clips)
+    assert len(found) == 4 * (3 + 2)
+    assert set(found["cell"]) == {one.name for one in cells if one.name != "full"}
 
 
 def test_a_group_is_one_family_and_holm_counts_all_of_its_comparisons(cells):
-    families = {family.group: family for family in families_of(cells)}
-    assert set(families) == {"duration", "task"}
-    for family in families.values():
-        adjusted = holm_adjusted([member.paired.p_value for member in family.members])
-        assert [member.p_value for member in family.members] == adjusted
-        assert family.num_surviving == sum(np.array(adjusted) < 0.05)
+    found = differences_by_group(cells)
+    for group, own in found.groupby("group"):
+        assert list(own["p_value_holm"]) == holm_adjusted(list(own["p_value"])), group
+        assert set(own["num_comparisons"]) == {len(own)}
     # There is one that the correction takes away, and one that it leaves.
-    members = [member for family in families.values() for member in family.members]
-    assert any(member.paired.p_value < 0.05 <= member.p_value for member in members)
-    assert any(member.survives for member in members)
+    assert ((found["p_value"] < 0.05) & (found["p_value_holm"] >= 0.05)).any()
+    assert (found["p_value_holm"] < 0.05).any()
 
 
 def test_cells_without_a_comparison_are_left_out(cells):
-    assert {member.cell.name for family in families_of(cells) for member in family.members} == {
-        one.name for one in cells if one.name != "full"
-    }
-    assert families_of([replace(one, versus_full=None) for one in cells]) == []
-    assert differences_csv(cells[:1]) == ""
+    assert differences_by_group([replace(one, versus_full=None) for one in cells]).empty
+    assert "differences_by_group.csv" not in breakdown_files(cells[:1])
 
 
-def test_the_table_has_a_row_each(cells):
-    header, *rows = differences_csv(cells).splitlines()
+def test_the_file_has_a_row_each(cells):
+    header, *rows = breakdown_files(cells)["differences_by_group.csv"].splitlines()
     assert len(rows) == 4 * (3 + 2)
     first = dict(zip(header.split(","), rows[0].split(","), strict=True))
-    member = families_of(cells)[0].members[0]
+    expected = differences_by_group(cells).iloc[0]
     assert (first["cell"], first["group"], first["value"]) == ("tango r=0.1", "duration", "long")
-    assert float(first["difference"]) == member.paired.difference
-    assert float(first["p_value_holm"]) == member.p_value
+    assert float(first["p_value_holm"]) == expected["p_value_holm"]
     assert first["num_comparisons"] == "12"
+
+
+def test_the_page_has_a_table_per_group_with_what_is_significant(cells):
+    (title, table), _ = differences(cells)
+    own = differences_by_group(cells).query("group == 'duration'")
+    number = (own["p_value_holm"] < 0.05).sum()
+    assert title == (
+        f"shapes, accuracy, duration: 12 comparisons, {number} significant after Holm's correction"
+    )
+    assert [row[:2] for row in table.rows] == own[["cell", "value"]].to_numpy().tolist()

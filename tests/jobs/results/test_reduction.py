@@ -106,20 +106,6 @@ def test_only_chosen_questions_count(tmp_path):
     assert_alike(plain(summarize_reduced(reduced, facts)), plain(summarize(some, facts)))
 
 
-def test_a_question_under_many_methods_is_one_question_and_many_answers():
-    facts = facts_of(*SWEEP)
-    counts = summarize(fake_answers(facts, num_clips=1, questions=1), facts).counts
-    assert (counts.num_different, counts.num_questions, counts.num_clips) == (1, 3, 1)
-
-
-def test_groups_of_a_categorical_column_are_read(tmp_path):
-    facts = facts_of(*SWEEP)
-    answers = fake_answers(facts, num_clips=5)
-    names = ["benchmark", "video_id", "cell", "status", "groups", "cache"]
-    frame = answers.astype(dict.fromkeys(names, "category"))
-    assert_alike(plain(summarize(frame, facts)), plain(summarize(answers, facts)))
-
-
 def test_a_run_of_a_store_without_answers_is_named_by_its_url():
     run = Url("memory://without-answers/runs/20260101T000000-run")
     Storage.at(run).write("job.yaml", b"")

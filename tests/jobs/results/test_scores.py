@@ -11,9 +11,7 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, summary_json
 from summaries import summarize
 
-from jobs.report.page import render_html
 from jobs.report.tables.breakdowns import breakdown_files, breakdowns, breakdowns_csv
-from jobs.report.tables.cells import cells_csv, cells_table, render_table
 
 
 def run_of(benchmark, protocol, **options):
@@ -59,12 +57,6 @@ class TestHarness:
         assert summary["num_scored"] == len(answers) - 9
         assert summary["harness_accuracy"] == pytest.approx(answers["harness_score"].mean())
 
-    def test_m_avg_over_tasks_stands_beside_the_accuracy(self):
-        answers, facts = run_of("mlvu", "vlmevalkit")
-        strict = answers["correct"].astype(float).groupby(groups_of(answers, "task")).mean()
-        assert summary_json(answers, facts)["accuracy_macro"] == pytest.approx(strict.mean())
-        assert summary_json(*run_of("mvbench", "vlmevalkit"))["accuracy_macro"] is None
-
     def test_m_avg_is_the_last_column_of_the_break_down_by_task(self):
         answers, facts = run_of("mlvu", "vlmevalkit")
         (entry,) = summarize(answers, facts).cells
@@ -79,19 +71,6 @@ class TestHarness:
         (line,) = [line for line in lines if line["value"] == "mean (M-Avg)"]
         assert (line["group"], float(line["accuracy"])) == ("task", pytest.approx(mean))
         assert line["accuracy_low"] == line["inner_group"] == ""
-
-    def test_is_shown_in_every_table(self):
-        answers, facts = run_of("mlvu", "vlmevalkit")
-        summary = summarize(answers, facts)
-        (entry,) = summary.cells
-        shown = f"{100 * entry.harness:.1f}"
-        for text in (render_table(summary.cells), cells_table(summary.cells).markdown()):
-            assert "harness %" in text
-            assert shown in text
-        assert str(entry.harness) in cells_csv(summary.cells)
-        page = render_html(summary, facts, jobs={})
-        assert f"<td>{shown}</td>" in page
-        assert f"<td>{100 * entry.macro:.1f}</td>" in page
 
 
 class TestCrossTables:
@@ -117,7 +96,3 @@ class TestCrossTables:
                 entry = table[length][inner][value]
                 assert (entry["accuracy"], entry["n"]) == (pytest.approx(mean), size)
                 assert entry["ci95"][0] <= entry["accuracy"] <= entry["ci95"][1]
-
-    def test_other_benchmarks_have_none(self):
-        facts = facts_of(cell("full"))
-        assert summary_json(fake_answers(facts), facts)["accuracy_cross"] == {}

@@ -13,13 +13,11 @@ from jobs_for_tests import answers_of, job
 from rich.console import Console
 from summaries import write_summary
 
-from jobs.config.recipe import RecipeError
 from jobs.results.facts import JobFacts
 from jobs.run.build import build
 from jobs.run.commands import counted, exit_code
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from jobs.run.run_dirs import new_run_dir
 from pipeline.clips import questions_of
 from pipeline.rows import AnswerRow, clips_in
 from pipeline.rows import result_of as result_row
@@ -104,13 +102,6 @@ def test_answers_failures_and_facts_are_in_the_directory(run, recipe, tmp_path):
     assert (tmp_path / "run" / "job.yaml").read_text() == recipe.to_yaml()
 
 
-def test_a_terminal_shows_a_line_per_stage(run):
-    clock, screen = FakeClock(), io.StringIO()
-    run(Executor(clock), clock, console=Console(file=screen, force_terminal=True, width=120))
-    for stage in ("decode", "compress", "answer", "clips"):
-        assert f"{stage} " in screen.getvalue()
-
-
 def test_a_continued_run_asks_only_for_what_is_missing_and_has_no_wall_time(run, tmp_path):
     clock = FakeClock()
     run(Executor(clock, failing=[0, 2]), clock)
@@ -169,32 +160,6 @@ def test_a_job_that_only_fills_caches_writes_no_answers(run, tmp_path):
     run(executor, clock, kind="precompute")
     assert not executor.plans[0].answer
     assert not (tmp_path / "run" / "answers").exists()
-
-
-def test_another_recipe_does_not_continue_a_run(run, recipe):
-    clock = FakeClock()
-    run(Executor(clock), clock)
-    other = replace(recipe, methods=({"name": "uniform", "retention": 0.5},))
-    with pytest.raises(RecipeError, match="the recipe's methods differs from that run"):
-        run(Executor(clock), clock, job=other)
-
-
-def test_a_profile_computes_what_the_cache_holds(built, recipe, tmp_path):
-    clock, executor = FakeClock(), None
-    locations = Locations(tmp_path)
-    for mode in ("throughput", "profile"):
-        changed = replace(recipe, mode=mode)
-        executor = Executor(clock)
-        run_dir = new_run_dir(changed, tmp_path, clock=clock)
-        execute(
-            changed, built, "sweep", locations, run_dir, Console(file=io.StringIO()),
-            run_plan=executor, clock=clock,
-        )  # fmt: skip
-        (plan,) = executor.plans
-        (cache,) = plan.caches.values()
-        for key in plan.clips["clip_key"].to_pylist():
-            cache.storage.write(f"{key}.parquet", b"an entry")
-    assert all(plan.clips["missing"].to_pylist())
 
 
 def test_an_answer_that_is_not_in_the_files_is_named_and_fails(run, recipe, tmp_path, caplog):

@@ -6,13 +6,9 @@ import io
 import json
 
 import pytest
-from jobs_for_tests import answers_of, job, run
-from llava_checkpoints import build_llava, save_llava
+from jobs_for_tests import job, run
 from rich.console import Console
 
-from jobs.config.recipe import RecipeError
-from jobs.report.compare import report_runs
-from jobs.results.facts import JobFacts
 from jobs.run.commands import compare, run_jobs
 from jobs.run.locations import Locations
 from jobs.run.progress import Display
@@ -32,7 +28,7 @@ def test_runs_with_other_frames_are_set_side_by_side(shapes, tmp_path):
     ]
     run_dirs = [run(one, tmp_path)[1] for one in jobs]
     said = io.StringIO()
-    compare(jobs, run_dirs, Locations(tmp_path), Display.on(Console(file=said, width=200)))
+    compare(jobs, run_dirs, Locations(tmp_path), Display(Console(file=said, width=200)))
     (folder,) = tmp_path.glob("*-shapes-tiny-comparison")
     assert (folder / "report.html").is_file()
     summary = json.loads((folder / "summary.json").read_text())
@@ -45,17 +41,6 @@ def test_runs_with_other_frames_are_set_side_by_side(shapes, tmp_path):
         assert "other prompts" not in text
 
 
-def test_a_model_that_cannot_serve_a_method_is_refused_before_the_first_run(shapes, tmp_path):
-    headless = save_llava(build_llava(head=False), tmp_path / "headless")
-    models = {"name": "tiny"}, {"name": "llava-onevision-7b", "path": str(headless)}
-    methods = [{"name": "tango", "retention": 0.1}]
-    jobs = [job(shapes, executor="local", limit=2, model=one, methods=methods) for one in models]
-    runs = tmp_path / "runs"
-    with pytest.raises(RecipeError, match="no pooling head to compute saliency"):
-        run_jobs(jobs, Locations(runs), Console(file=io.StringIO()))
-    assert not runs.exists()
-
-
 def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):
     several = [
         job(shapes, executor="local", limit=1, model={"name": "tiny", "num_frames": count})
@@ -64,7 +49,7 @@ def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):
 
     def swept():
         where = Locations(tmp_path, tracking_uri=NO_SERVER, continues=True)
-        assert run_jobs(several, where, Console(file=io.StringIO(), width=200)) == 0
+        assert run_jobs(several, where, Display(Console(file=io.StringIO(), width=200))) == 0
         return sorted(path.name for path in tmp_path.glob("*-shapes-tiny-*f-*"))
 
     first = swept()
@@ -76,32 +61,3 @@ def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):
     assert (tmp_path / first[1] / "summary.json").exists()
     assert len(list(tmp_path.glob("*-comparison*"))) == 2
     assert len(swept()) == 6, "all were finished, so all are measured again"
-
-
-@pytest.mark.slow
-def test_real_shards_make_the_whole_run(shapes, tmp_path):
-    methods = [{"name": "full"}, {"name": "uniform", "retention": 0.5}]
-    changes = {"executor": "local", "limit": 5, "methods": methods}
-    whole, whole_dir = run(job(shapes, **changes), tmp_path / "whole")
-    parts = [run(job(shapes, shard=f"{at}/3", **changes), tmp_path / "parts")[1] for at in range(3)]
-    sizes = JobFacts.load(parts[0]).shards
-    assert [size.clips for size in sizes] == [2, 2, 1]
-    assert sum(size.questions for size in sizes) == answers_of(whole_dir)["question_id"].nunique()
-    assert whole.facts.shards == ()
-    report_runs([whole_dir])
-    report_runs(parts, tmp_path / "merged")
-    folders = (whole_dir, tmp_path / "merged")
-    alone, merged = (json.loads((folder / "summary.json").read_text()) for folder in folders)
-    measured = (
-        "latency_ms",
-        "first_token_ms",
-        "throughput",
-        "peak_gib",
-        "run_id",
-        "cache",
-        "peak_of",
-    )
-    for one, other in zip([alone, *alone["cells"]], [merged, *merged["cells"]], strict=True):
-        for key in one.keys() - {*measured, "cells"}:
-            close = isinstance(one[key], float)
-            assert one[key] == (pytest.approx(other[key], rel=1e-12) if close else other[key]), key

@@ -17,7 +17,7 @@ from jobs.run.locations import Locations
 from pipeline.clips import questions_of
 from pipeline.rows import AnswerRow, clips_in
 from pipeline.rows import result_of as result_row
-from pipeline.storage.leases import RELEASED, LeaseError
+from pipeline.storage.leases import LeaseError
 
 # The first driver stands still while the second one does its whole job.
 PATIENCE_S = 240
@@ -108,11 +108,3 @@ def test_a_driver_whose_run_is_stolen_ends_and_no_answer_is_lost_or_doubled(driv
     assert set(answers["text"]) == {"thief"}
     assert answers["video_id"].nunique() == 6
     assert not answers.duplicated(["video_id", "question_id"]).any()
-
-
-def test_the_run_is_free_after_its_driver(drive, tmp_path):
-    for _ in range(2):
-        executor = Executor("one")
-        executor.go_on.set()
-        assert drive(executor).num_missing == 0
-    assert [path.read_bytes() for path in (tmp_path / "run").glob(".lease*")] == [RELEASED]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from summaries import write_summary
 from jobs.run.run_dirs import claim
 from jobs.runs.found import find_run, find_runs, remove, state_of
 from jobs.runs.show import runs_in, runs_table
-from pipeline.runtime.clock import SYSTEM_CLOCK
 from pipeline.storage import Storage
 from pipeline.storage.leases import Lease, LeaseError
 
@@ -50,66 +47,35 @@ def root(tmp_path):
     return runs
 
 
-def test_only_runs_are_found_and_the_newest_is_last(root):
-    states = runs_in([str(root)])
-    assert [one.run.name for one in states] == [FINISHED, OTHER, STOPPED]
-    assert [one.state for one in states] == ["finished", "finished", "stopped"]
-    assert [one.num_cells for one in states] == [2, 2, 1]
-    assert [one.model for one in states] == ["llava-onevision-7b"] * 2 + ["tiny"]
-    assert states[2].recipe == "recipes/mine.yaml"
-    assert len(states[0].scores) == 2
-    assert not states[2].scores
-
-
-def test_the_table_fits_eighty_columns_and_names_every_run(root, tango):
-    states = runs_in([str(root)])
-    wide, narrow = runs_table(states), runs_table(states, 80)
+def test_the_list_holds_all_runs_and_fits_eighty_columns(root, tango):
+    rows = runs_in([str(root)])
+    assert [row["run"] for row in rows] == [FINISHED, OTHER, STOPPED]
+    assert [row["state"] for row in rows] == ["finished", "finished", "stopped"]
+    assert [row["cells"] for row in rows] == [2, 2, 1]
+    assert [row["model"] for row in rows] == ["llava-onevision-7b"] * 2 + ["tiny"]
+    assert rows[2]["recipe"] == "recipes/mine.yaml"
+    assert [len(row["scores"]) for row in rows] == [2, 2, 0]
+    wide, narrow = runs_table(rows), runs_table(rows, 80)
     assert FINISHED in wide
     assert max(map(len, narrow.splitlines())) <= 80
-    for one in states:
-        assert one.run.name[:15] in narrow
-        assert find_run(one.run.name[:15], str(root)).name == one.run.name
+    for row in rows:
+        assert row["run"][:15] in narrow
+        assert find_run(row["run"][:15], str(root)).name == row["run"]
     code, out, _ = tango("runs", "ls", root)
     assert (code, out.strip()) == (0, wide.strip())
     code, out, _ = tango("runs", "ls", root, "--json")
-    assert [one["state"] for one in json.loads(out)] == ["finished", "finished", "stopped"]
+    assert json.loads(out) == rows
 
 
 def test_a_run_with_a_living_driver_is_running_and_stays(root):
-    storage = Storage.at(root / STOPPED)
-    lease = Lease(storage)
+    lease = Lease(Storage.at(root / STOPPED))
     lease.take()
-    run = find_run(STOPPED, str(root))
-    assert state_of(run).state == "running"
+    assert state_of(find_run(STOPPED, str(root)))["state"] == "running"
     with pytest.raises(LeaseError, match=r"works on this run.*nothing was removed"):
         remove([STOPPED, FINISHED], str(root), Console(quiet=True), yes=True)
     assert (root / FINISHED / "facts.json").is_file()
     lease.release()
-    assert state_of(find_run(STOPPED, str(root))).state == "stopped"
-
-
-class Later:
-    """A clock that is ahead."""
-
-    def __init__(self, seconds: float) -> None:
-        self._ahead = timedelta(seconds=seconds)
-
-    def __getattr__(self, name: str):
-        return getattr(SYSTEM_CLOCK, name)
-
-    def now(self):
-        return SYSTEM_CLOCK.now() + self._ahead
-
-
-def test_a_lease_that_has_expired_keeps_nothing(root):
-    Lease(Storage.at(root / STOPPED)).take()
-    name = next(one for one in os.listdir(root / STOPPED) if one.startswith(".lease"))
-    path = root / STOPPED / name
-    path.write_text(json.dumps({**json.loads(path.read_text()), "machine": "another"}))
-    assert state_of(find_run(STOPPED, str(root))).state == "running"
-    assert state_of(find_run(STOPPED, str(root)), Later(3600)).state == "stopped"
-    assert remove([STOPPED], str(root), Console(quiet=True), yes=True, clock=Later(3600)) == 0
-    assert not (root / STOPPED).exists()
+    assert state_of(find_run(STOPPED, str(root)))["state"] == "stopped"
 
 
 def test_rm_removes_a_run_and_follows_no_link(root, tmp_path, tango):
@@ -137,7 +103,7 @@ def test_rm_asks_and_takes_nothing_that_is_no_run(root, tango):
         (["2025", "--yes"], "3 runs of"),
         ([str(root), "--yes"], "is not a run"),
         ([str(root / "notes.txt"), "--yes"], "is not a run: it holds none of job.yaml"),
-        (["shortcut", "--yes"], "is a link to"),
+        (["shortcut", "--yes"], "is a link; name the directory"),
         ([FINISHED, "missing", "--yes"], "missing: no run in"),
     ):
         code, _, err = tango("runs", "rm", *arguments, "--root", root)
@@ -151,40 +117,37 @@ def test_rm_leaves_a_directory_that_is_more_than_a_run(root, tango, monkeypatch)
     """A report into the working directory makes it a run, and everything in it would go."""
     for name in ("facts.json", "summary.json"):
         shutil.copy(root / FINISHED / name, root / name)
-    monkeypatch.chdir(root / FINISHED)
-    for run, said in (
-        (".", ". is the working directory or above it, nothing was removed"),
-        (root, "is the working directory or above it"),
+    others = f"holds other runs ({FINISHED}, {OTHER}, {STOPPED}), nothing was removed"
+    for run, here, words in (
+        (".", root / FINISHED, "is the working directory or above it"),
+        (root, root / FINISHED, "is the working directory or above it"),
+        (root, root.parent, others),
     ):
+        monkeypatch.chdir(here)
         code, _, err = tango("runs", "rm", run, "--yes")
-        assert (code, said in err) == (2, True), err
-    monkeypatch.chdir(root.parent)
-    code, _, err = tango("runs", "rm", root, "--yes")
-    assert code == 2
-    assert f"holds other runs ({FINISHED}, {OTHER}, {STOPPED}), nothing was removed" in err
+        assert (code, words in err) == (2, True), err
     assert len(runs_in([str(root / FINISHED)])) == 1
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{"])
-def test_show_says_that_a_run_is_damaged(root, tango, content):
+@pytest.mark.parametrize("content", ["", "[]"])
+def test_show_reports_a_damaged_run(root, tango, content):
     (root / OTHER / "facts.json").write_text(content)
     code, out, _ = tango("runs", "show", OTHER, "--root", root)
     assert code == 0
     assert "state:      damaged" in out
-    assert [one.state for one in runs_in([str(root)])] == ["finished", "damaged", "stopped"]
+    assert [row["state"] for row in runs_in([str(root)])] == ["finished", "damaged", "stopped"]
     code, out, _ = tango("runs", "show", OTHER, "--root", root, "--json")
     assert (code, json.loads(out)["facts"]) == (0, None)
 
 
-def test_show_says_what_a_run_is_and_how_to_go_on(root, tango):
-    code, out, _ = tango("runs", "show", FINISHED[:12], "--root", root)
-    assert code == 0
-    assert "finished" in out
-    assert "tango r=0.1" in out
-    code, out, _ = tango("runs", "show", root / STOPPED)
-    assert code == 0
-    assert "mine.yaml" in out
-    assert f"--resume {root / STOPPED}" in out
+def test_show_prints_settings_results_and_how_to_continue(root, tango):
+    for run, words in (
+        ([FINISHED[:12], "--root", root], ("finished", "tango r=0.1")),
+        ([root / STOPPED], ("mine.yaml", f"--resume {root / STOPPED}")),
+    ):
+        code, out, _ = tango("runs", "show", *run)
+        assert code == 0
+        assert all(word in out for word in words)
     code, out, _ = tango("runs", "show", FINISHED, "--root", root, "--json")
     assert json.loads(out)["summary"]["run_id"] == FINISHED
 
@@ -212,7 +175,9 @@ def test_compare_prints_a_table_to_paste(root, tango, form, separator):
     header, *cells = [line for line in rows if "---" not in line]
     assert "accuracy" in header
     assert len(cells) == 4
-    assert sum(FINISHED in line for line in cells) == 2
+    # The time at its beginning names a run, where it is the only one of that time.
+    assert sum(FINISHED in line for line in cells) == (2 if form == "csv" else 0)
+    assert sum(FINISHED[:15] in line for line in cells) == 2
     assert ("Compared on the 30 questions" in out) == (form != "csv")
 
 
@@ -238,29 +203,25 @@ def test_replicates_write_a_table_with_the_mean_of_the_runs(root, tango, tmp_pat
     assert "not asked the same questions" in page  # 12 and 10 clips
 
 
-def test_replicates_that_began_in_one_second_have_their_folder_in_their_names(
-    root, tango, tmp_path
-):
+def test_replicates_with_equal_names_have_their_folder_in_their_names(root, tango, tmp_path):
     other = tmp_path / "another" / FINISHED
     shutil.copytree(root / FINISHED, other)
     where = ("--root", root, "--output", tmp_path / "out")
     code, _, err = tango("runs", "replicates", FINISHED, other, *where)
     assert code == 0, err
     header = (tmp_path / "out" / "replicates.csv").read_text().splitlines()[0].split(",")
-    assert len(set(header)) == len(header)
     assert {f"{root.name}/{FINISHED}", f"another/{FINISHED}"} <= set(header)
 
 
 @pytest.mark.parametrize(
-    ("runs", "said"),
+    ("runs", "words"),
     [([FINISHED], "two runs or more, got 1"), ([FINISHED, FINISHED], "a run is named twice")],
 )
-def test_one_run_is_no_replicate(root, tango, tmp_path, runs, said):
+def test_one_run_is_no_replicate(root, tango, tmp_path, runs, words):
     where = ("--root", root, "--output", tmp_path / "out")
     code, _, err = tango("runs", "replicates", *runs, *where)
     assert code == 2
-    assert said in err
-    assert not (tmp_path / "out" / "replicates.csv").exists()
+    assert words in err
 
 
 def test_runs_of_a_store_are_listed_shown_and_removed(root, tango):

@@ -18,14 +18,9 @@ RECIPE = {
 def request_for():
     """`request_for(command=..., recipe={...})` builds a request."""
 
-    def build(recipe=None, counts=None, **changes):
-        content = {**RECIPE, **(recipe or {})}
-        jobs = tuple(
-            parse_job({**content, "model": {"name": "tiny", "num_frames": count}}, "recipe.yaml")
-            for count in counts or [None]
-        )
-        return Request(
-            **{"jobs": jobs, "command": "evaluate", "recipe_name": "recipe.yaml", **changes}
-        )
+    def build(recipe=None, **changes):
+        jobs = (parse_job({**RECIPE, **(recipe or {})}, "recipe.yaml"),)
+        sent = {"jobs": jobs, "recipe": "method: {}", "recipe_name": "recipe.yaml"}
+        return Request(**{"command": "evaluate", **sent, **changes})
 
     return build

@@ -54,18 +54,6 @@ def test_a_resumed_job_runs_again_and_may_be_finished(run_dir, store, client):
     assert client.get_run(run).info.status == "FINISHED"
 
 
-def test_results_replace_live_metrics(run_dir, store, client):
-    run = begin(run_dir, store)
-    runs = MlflowRuns.connect(store, run_dir)
-    runs.log(run, metrics=[("accuracy", 0.5, 1000, 9), ("live/clips", 9, 1000, 9)])
-    finish(run_dir)
-    assert log_run(run_dir, store) == run
-    data = client.get_run(run).data
-    assert data.metrics["accuracy"] != 0.5
-    assert data.metrics["live/clips"] == 9
-    assert "no results yet" not in data.tags["mlflow.note.content"]
-
-
 def test_passwords_in_urls_are_not_sent(tmp_path, store, client):
     bucket = f"s3://key:{SECRET}@bucket/videos"
     recipe = {**RECIPE, "benchmark": {**RECIPE["benchmark"], "root": bucket}}
@@ -167,18 +155,12 @@ def shown(held):
     return {**held, "nan": str(held["nan"])}
 
 
-@pytest.mark.parametrize("as_ascii", [True, False])
-def test_json_stays_json_with_its_numbers(tmp_path, as_ascii):
+def test_json_and_yaml_stay_what_they_are_with_their_numbers(tmp_path):
     path = tmp_path / "summary.json"
-    path.write_text(json.dumps(HELD, ensure_ascii=as_ascii), encoding="utf-8")
+    path.write_text(json.dumps(HELD))
     assert shown(json.loads(without_secrets(path))) == CLEAN
-
-
-@pytest.mark.parametrize("style", [None, '"'])
-def test_yaml_stays_yaml_without_its_comments(tmp_path, style):
     path = tmp_path / "job.yaml"
-    text = yaml.safe_dump(HELD, default_style=style, sort_keys=False)
-    path.write_text(f"# {WORDS}.yaml\n{text}", encoding="utf-8")
+    path.write_text(f"# {WORDS}.yaml\n{yaml.safe_dump(HELD, sort_keys=False)}")
     clean = without_secrets(path)
     assert WORDS not in clean
     assert shown(yaml.safe_load(clean)) == CLEAN
@@ -188,35 +170,13 @@ def test_yaml_stays_yaml_without_its_comments(tmp_path, style):
     ("name", "text", "clean"),
     [
         ("facts.json", f'{{"a": {NUMBER}, "b":    NaN}}', None),
-        ("job.yaml", f"# a\na:   {NUMBER}  # b\nb: .nan\n", f"a: {NUMBER}\nb: .nan\n"),
         ("job.yaml", "# a\na:   1  # b\nb: .nan\n", None),
+        ("job.yaml", f"# {WORDS}\n# b\na:   1  # as written\n", "a: 1\n"),
         ("a.png", WORDS, None),
-        (
-            "job.yaml",
-            f"# {WORDS}\n# b\na:   1  # as written\n",
-            "a: 1\n",
-        ),
         ("cut.json", f'{{"a": "{WORDS}", ', '{"a": "***", '),
-        ("cut.yaml", f"a: [{WORDS}", "a: [***"),
-        ("deep.json", "[" * 100_000 + WORDS, "[" * 100_000 + "***"),
         ("page.html", f"<p>{WORDS} {NUMBER}", "<p>*** ***"),
-        ("scores.csv", f"a,{WORDS}\n", "a,***\n"),
     ],
 )
 def test_everything_else_is_redacted_as_text(tmp_path, name, text, clean):
     (tmp_path / name).write_text(text)
     assert without_secrets(tmp_path / name) == clean
-
-
-def test_the_store_gets_the_clean_file(tmp_path, client):
-    (tmp_path / "run").mkdir()
-    path = tmp_path / "run" / "summary.json"
-    path.write_text(json.dumps(HELD))
-    experiment = client.create_experiment("a", artifact_location=(tmp_path / "files").as_uri())
-    run = client.create_run(experiment).info.run_id
-    runs = MlflowRuns(client, experiment, tmp_path / "run")
-    runs.file(run, path)
-    runs.file(run, path, "plots")
-    sent = list((tmp_path / "files").rglob("summary.json"))
-    assert {one.parent.name for one in sent} == {"artifacts", "plots"}
-    assert [shown(json.loads(one.read_text())) for one in sent] == [CLEAN, CLEAN]

@@ -1,4 +1,4 @@
-"""A complete training with few steps."""
+"""A complete training with few steps; lengths of stages, and resuming one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from short_training import SHORT, one_thread, training
 
 from jobs.training.command import train_tiny
 from jobs.training.model import patch_states, pooled
-from jobs.training.stages import FULL
+from jobs.training.stages import FULL, MINUTES, recipe_for
 from tango_core.benchmarks.shapes.render import render
 from tango_core.benchmarks.shapes.world import clip_at, sample_moments
 from tango_core.models import describe_model, load_encoder
@@ -63,3 +63,32 @@ def test_the_saved_model_reproduces_the_trained_tokens(output):
         expected = pooled(joint.projector(states))
     tokens = features.tokens.flatten(0, -2)
     torch.testing.assert_close(tokens, expected.flatten(0, 1), atol=0.02, rtol=0.02)
+
+
+def test_less_time_shortens_all_stages():
+    half = recipe_for(MINUTES / 2)
+    assert [one.steps for one in half.stages] == [one.steps // 2 for one in FULL.stages]
+    assert recipe_for(10 * MINUTES) == FULL
+    with pytest.raises(ValueError, match="--minutes"):
+        recipe_for(0)
+
+
+class StoppedError(Exception):
+    """Stands for a job that is killed."""
+
+
+def test_a_resumed_stage_gives_the_same_weights(tmp_path, monkeypatch):
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = training(tmp_path / "whole").language()
+
+    def stop(*args):
+        raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.training.stages.logger.info", stop)  # after the first checkpoint
+        with pytest.raises(StoppedError):
+            training(tmp_path / "parts").language()
+    parts = training(tmp_path / "parts").language()
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(parts.state_dict()[name], value, msg=name)

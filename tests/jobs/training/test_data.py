@@ -9,7 +9,6 @@ from without_cache import run_whole
 
 from jobs.training.curriculum import CurriculumDataset, pack
 from jobs.training.data import (
-    END_OF_REPLY,
     KINDS,
     PATCH,
     PROMPT_START,
@@ -20,12 +19,10 @@ from jobs.training.data import (
     label_patches,
     synthetic_sample,
     token_targets,
-    tokenize_question,
     training_clip,
 )
 from jobs.training.model import LanguageTrainer, synthetic_tokens
 from jobs.training.stages import JOINT_PHASES, LANGUAGE_PHASES, architecture
-from tango_core.benchmarks.shapes.questions import questions
 from tango_core.benchmarks.shapes.world import SCENES, clip_at
 from tango_core.models.language.layer_loop import LayerLoop
 
@@ -44,15 +41,6 @@ def test_patches_are_labelled_with_the_covering_object():
         covered[top : int(box.bottom // PATCH) + 1, left : int(box.right // PATCH) + 1] = True
     assert (grid[~covered] == 0).all()
     assert labels["scene"] == SCENES.index(clip.scenes[0].kind)
-
-
-def test_replies_are_text_letter_and_end_token():
-    clip = clip_at("train", 0, 0)
-    for question in questions(clip):
-        one = tokenize_question(question)
-        assert one.reply[-1] == END_OF_REPLY
-        assert one.open_reply == (*one.reply[:-2], END_OF_REPLY)
-        assert (question.groups["type"] == "object") == (not one.open_prompts)
 
 
 def test_targets_name_objects_at_their_positions():
@@ -96,20 +84,6 @@ def test_packed_questions_have_the_logits_of_single_questions(language):
             torch.testing.assert_close(
                 together[packed.question == number], alone, atol=2e-4, rtol=1e-4
             )
-
-
-def test_the_increment_only_affects_visual_tokens(language):
-    sample = synthetic_sample(0, 2, 2)
-    chosen = [(one.kind, one.prompt, one.reply) for one in sample.questions[:2]]
-    wide, narrow = pack([chosen], 2 * TOKENS_PER_FRAME), pack([chosen], 2 * TOKENS_PER_FRAME, 1 / 4)
-    start = len(PROMPT_START)
-    clip = narrow.positions[0, start : start + 2 * TOKENS_PER_FRAME + 1]
-    assert clip.tolist() == [start + index / 4 for index in range(2 * TOKENS_PER_FRAME + 1)]
-    behind = start + 2 * TOKENS_PER_FRAME + 1
-    assert wide.positions[0, :behind].tolist() == list(range(behind))
-    question = narrow.positions[0, behind : behind + len(chosen[0][1])]
-    first = start + (2 * TOKENS_PER_FRAME + 1) / 4
-    assert question.tolist() == [first + index for index in range(len(chosen[0][1]))]
 
 
 @pytest.mark.parametrize("phases", [LANGUAGE_PHASES, JOINT_PHASES], ids=["language", "joint"])

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import urllib.request
 
 import pytest
-from jobs_for_tests import job
-from jobs_for_tests import run as run_job
 from viewed_runs import write_viewed_run
 
-from jobs.viewer.command import newest_run, opened
+from jobs.viewer.command import newest_run
 from jobs.viewer.links import deep_link
 
 
 def test_links_quote_all_names():
-    link = deep_link(
-        "run 1", ("my/bench", "a&b=c#d e"), ["tango r=0.1", "x<y"], position=3, base="v/"
-    )
+    link = deep_link("run 1", ("my/bench", "a&b=c#d e"), ["tango r=0.1", "x<y"], base="v/")
     assert link == (
         "v/#/clip?benchmark=my%2Fbench&video=a%26b%3Dc%23d%20e&run=run%201"
-        "&cell=tango%20r%3D0.1&cell=x%3Cy&t=3"
+        "&cell=tango%20r%3D0.1&cell=x%3Cy"
     )
-    assert deep_link("r", ("b", "v"), "full") == "#/clip?benchmark=b&video=v&run=r&cell=full"
 
 
 def test_an_export_from_the_command_line(tango, tmp_path):
@@ -41,27 +35,6 @@ def test_the_newest_run_is_the_default(tmp_path):
     second = write_viewed_run(tmp_path, clips=1, name="a")
     os.utime(first / "facts.json", (1, 1))
     assert newest_run(tmp_path).name == second.name
-
-
-@pytest.mark.slow
-def test_a_run_with_features_is_complete_without_its_benchmark(tmp_path):
-    changes = {"cache": {"features": "all"}, "executor": "local", "limit": 2}
-    methods = [{"name": "full"}, {"name": "tango", "retention": 0.2}]
-    recipe = job(tmp_path / "shapes", methods=methods, **changes)
-    _, run = run_job(recipe, tmp_path / "runs")
-    shutil.move(tmp_path / "shapes", tmp_path / "gone")
-    with opened([run]) as pages:
-        assert pages.index.has_words
-        page = pages.clip(0)
-        assert page["questions"][0]["text"].endswith("?")
-        path = page["sources"][0]["path"]
-        assert path.endswith(".mp4")
-        assert path.count("/") == 1
-        drawing = pages.tokens(0, 1).drawing
-        assert drawing.missing == ()
-        assert drawing.plan.drawing.saliency is not None
-        kept = {answer["tokens_kept"] for q in page["questions"] for answer in [q["answers"]["1"]]}
-        assert kept == {drawing.plan.num_kept}
 
 
 @pytest.mark.slow

@@ -13,6 +13,8 @@ from jobs.viewer.command import opened
 from jobs.viewer.export import export_site
 from jobs.viewer.frames import FrameDecoder
 
+NO_FRAMES = FrameDecoder(pixels=0)
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -54,10 +56,7 @@ def test_an_export_contains_all_data_of_the_runs(folder):
 def test_hostile_strings_cannot_end_a_script(folder):
     texts = [path.read_text() for path in (folder / "data").rglob("*.js")]
     assert any("onerror" in text for text in texts)
-    for text in texts:
-        assert "<" not in text
-        assert text.isascii()
-        assert text.count("\n") == 1
+    assert all("<" not in text and text.isascii() and text.count("\n") == 1 for text in texts)
 
 
 def test_the_exported_page_has_the_security_policy_and_its_files(folder):
@@ -73,30 +72,14 @@ def test_only_an_earlier_export_is_replaced(run, folder, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with opened([run]) as pages:
         with pytest.raises(ValueError, match="holds other files"):
-            export_site(pages, None, tmp_path)
+            export_site(pages, NO_FRAMES, tmp_path)
         with pytest.raises(ValueError, match="is a file"):
-            export_site(pages, None, tmp_path / "mine.txt")
-        export_site(pages, None, tmp_path / "new")
+            export_site(pages, NO_FRAMES, tmp_path / "mine.txt")
+        export_site(pages, NO_FRAMES, tmp_path / "new")
         (tmp_path / "new/data/clips/99.js").write_text("of an earlier run")
-        export_site(pages, None, tmp_path / "new")
+        export_site(pages, NO_FRAMES, tmp_path / "new")
     assert not (tmp_path / "new/data/clips/99.js").exists()
     assert not (tmp_path / "new/frames").exists()
     view = piece(tmp_path / "new", "tokens/0")["0"]["view"]
     assert view["urls"] == []
     assert "without frames" in view["missing"]
-
-
-def test_an_interrupted_export_has_no_page(run, tmp_path, monkeypatch):
-    with opened([run]) as pages:
-        export_site(pages, None, tmp_path / "cut")
-        tokens = pages.tokens
-
-        def cut(clip, column):
-            if clip == 3:
-                raise KeyboardInterrupt
-            return tokens(clip, column)
-
-        monkeypatch.setattr(pages, "tokens", cut)
-        with pytest.raises(KeyboardInterrupt):
-            export_site(pages, None, tmp_path / "cut")
-    assert not (tmp_path / "cut/index.html").exists()

@@ -21,21 +21,12 @@ def client(tmp_path_factory):
     decoder.close()
 
 
-def test_the_page_and_its_files_are_served(client):
-    page = client.get("/")
-    assert page.status_code == 200
-    for name in ("vendor/preact.js", "app.js", "style.css"):
-        assert name in page.text
-        assert client.get(f"/{name}").status_code == 200
-
-
 def test_the_page_loads_nothing_from_other_hosts(client):
     for path in SITE.rglob("*.*"):
         if path.suffix in (".html", ".css", ".js") and path.parent.name != "vendor":
+            assert client.get(f"/{path.relative_to(SITE)}").status_code == 200
             text = path.read_text()
-            assert "http://" not in text, path
-            assert "https://" not in text, path
-            assert "innerHTML" not in text, path
+            assert not any(word in text for word in ("http://", "https://", "innerHTML")), path
     policy = client.get("/").headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
@@ -89,9 +80,7 @@ def test_errors_are_one_line(client):
 
 def test_data_of_a_clip_with_tokens_and_frames(client):
     assert client.get("/data/clips/1").json()["video"] == video_id(1)
-    assert client.get("/data/videos/0").json()[1] == ["shapes", video_id(1)]
     tokens = client.get("/data/tokens/1?columns=1,0").json()
     assert set(tokens) == {"0", "1"}
     picture = client.get(f"/{tokens['1']['view']['urls'][0]}")
     assert picture.headers["content-type"] == "image/jpeg"
-    assert picture.content[:2] == b"\xff\xd8"

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 from stored_features import FRAMES, GRID, MODEL, WIDTH, clip, features
 
-from pipeline.cache.compact import compact_cache
-from pipeline.cache.derived import derived, on_cpu
-from pipeline.cache.directory import TokenCache, read_columns
+from pipeline.cache.derived import derived
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.export import export_cache
 from pipeline.cache.features import open_features
-from pipeline.cache.folders import check_entries, find_caches
-from pipeline.cache.rows import CacheError, Entry, rounded
+from pipeline.cache.folders import check_entries, compact_cache, find_caches
+from pipeline.cache.rows import Entry, rounded
 from tango_core.compressors import build_method
 
 EXTRA = 3
@@ -51,31 +48,6 @@ def same(one, other):
     return torch.equal(one.tokens, other.tokens) and torch.equal(one.companions, other.companions)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", ["uniform", "tango"])
-def test_a_token_set_comes_back_with_its_companions(tmp_path, name, dtype):
-    _, tokens = caches(tmp_path)
-    video = build_method(name, retention=0.3).compressor.compress(deep(dtype=dtype))
-    assert video.companions.shape == (video.num_kept, EXTRA, WIDTH)
-    tokens.write(clip(), Entry(on_cpu(video), 1.0, 2.0, 3.0))
-    read = tokens.read(clip().key).video
-    assert same(read, video)
-    assert read.companions.dtype == dtype
-
-
-def test_four_rows_take_four_times_the_bytes(tmp_path):
-    stored, tokens = caches(tmp_path)
-    video = build_method("uniform", retention=0.5).compressor.compress(deep())
-    tokens.write(clip(), Entry(video, 1.0, 2.0, 3.0))
-    row = pq.read_table(tokens.storage.path(f"{clip().key}.parquet")).to_pylist()[0]
-    assert row["shape"] == [video.num_kept, 1 + EXTRA, WIDTH]
-    assert len(row["tokens"]) == video.num_kept * (1 + EXTRA) * WIDTH * 4
-    stored.prepared(clip(), deep(), (), (1.0, 2.0))()
-    row = read_columns(stored.shards, clip().key, ["tokens", "shape"]).to_pylist()[0]
-    assert row["shape"] == [FRAMES, GRID[0] * GRID[1], 1 + EXTRA, WIDTH]
-    assert len(row["tokens"]) == FRAMES * GRID[0] * GRID[1] * (1 + EXTRA) * WIDTH * 4
-
-
 @pytest.mark.parametrize("dtype", ["auto", "int8"])
 @pytest.mark.parametrize("rule", ["merge", "anchor"])
 @pytest.mark.parametrize("name", ["uniform", "tango", "full", "pool_time"])
@@ -90,27 +62,6 @@ def test_stored_features_give_the_bytes_of_compress(tmp_path, name, rule, dtype)
     found = stored.read(clip().key, stored.parts(), compressor.needs)
     assert same(derived(compressor, found).video, compressor.compress(given))
     assert found.features.anchored == (rule == "anchor")
-
-
-def test_anchored_rows_are_those_of_the_tokens_own_places():
-    compressor = build_method("tango", retention=0.2).compressor
-    merged, anchored = (compressor.compress(deep(anchored=flag)) for flag in (False, True))
-    assert torch.equal(merged.tokens, anchored.tokens)
-    assert torch.equal(anchored.companions, deep().companions.flatten(0, 1)[merged.indices])
-    assert not torch.equal(merged.companions, anchored.companions)
-
-
-def test_damage_to_companions_is_found(tmp_path):
-    stored, _ = caches(tmp_path)
-    given = deep()
-    stored.prepared(clip(), given, (), (1.0, 2.0))()
-    path = Path(stored.storage.path(f"{clip().key}.parquet"))
-    data, value = path.read_bytes(), given.companions[1, 5, 2].numpy().tobytes()
-    at = data.index(value)
-    spoilt = bytes(byte ^ 0xFF for byte in value)
-    path.write_bytes(data[:at] + spoilt + data[at + len(value) :])
-    with pytest.raises(CacheError, match="checksum of token 17 differs"):
-        stored.read(clip().key, ["tokens"], frozenset())
 
 
 def test_shards_and_exports_keep_them(tmp_path):

@@ -64,15 +64,6 @@ def test_a_method_from_elsewhere_is_not_taken_for_a_shipped_one(tmp_path):
     assert compressor_of({}) is None
 
 
-def test_signals_that_are_not_stored_are_no_features(tmp_path):
-    cache = filled(tmp_path, ())
-    cache.prepared(clip(), features(), ("attention",), (1.0, 2.0))()
-    topk, uniform = method_of("topk"), method_of("uniform")
-    assert features_with(token_cache(tmp_path, uniform), uniform)(KEY).clip == clip()
-    with pytest.raises(FileNotFoundError, match="are not stored"):
-        features_with(token_cache(tmp_path, topk), topk)(KEY)
-
-
 def test_materialised_token_sets_need_no_features(tmp_path):
     stored, compressor = filled(tmp_path, range(3)), method_of("tango")
     cache = token_cache(tmp_path, compressor)

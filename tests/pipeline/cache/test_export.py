@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from pipeline.cache import export as cache_export
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.export import export_cache
 from pipeline.cache.fingerprint import clip_key
@@ -49,13 +47,6 @@ def export(tmp_path, form, destination="out"):
     return tmp_path / destination
 
 
-def test_exports_of_equal_caches_are_equal_files(written, tmp_path):
-    first, *others = (export(tmp_path, "safetensors", f"out{number}") for number in range(4))
-    for other in others:
-        for file in first.iterdir():
-            assert (other / file.name).read_bytes() == file.read_bytes()
-
-
 def test_safetensors_hold_the_same_bits_and_say_which_clip_they_are(written, tmp_path):
     folder = export(tmp_path, "safetensors")
     lines = [json.loads(line) for line in (folder / "clips.jsonl").read_text().splitlines()]
@@ -85,21 +76,6 @@ def test_parquet_holds_tokens_as_lists_that_any_reader_understands(written, tmp_
         assert frame.indices[video_id].tolist() == video.indices.tolist()
     query = f"select video_id, len(tokens), clip_end from '{folder}/*.parquet' order by video_id"
     assert duckdb.sql(query).fetchall() == [("first", 3, 2.5), ("last", 2, None), ("none", 0, None)]
-
-
-def test_parquet_begins_another_file_where_one_is_large_enough(written, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_export, "PART_BYTES", 100)
-    folder = export(tmp_path, "parquet")
-    assert len(list(folder.glob("clips-*.parquet"))) > 1
-    everything = duckdb.sql(f"select video_id from '{folder}/*.parquet'").fetchall()
-    assert sorted(everything) == [("first",), ("last",), ("none",)]
-
-
-def test_nothing_is_written_over(written, tmp_path):
-    Path(tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").touch()
-    with pytest.raises(ValueError, match="out is not empty"):
-        export(tmp_path, "parquet")
 
 
 def test_an_export_that_ends_early_has_no_manifest(written, tmp_path):

@@ -6,17 +6,14 @@ import pickle
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from stored_features import GRID, MODEL, clip, features, filled
 
-from pipeline.cache.compact import compact_cache
-from pipeline.cache.features import FeaturesDamagedError, open_features
-from pipeline.cache.folders import check_entries, find_caches
+from pipeline.cache.features import open_features
+from pipeline.cache.folders import check_entries, compact_cache, find_caches
 from pipeline.cache.names import SIGNALS, entry_name, file_of, signals_parts
 from pipeline.cache.rows import CacheError, quantise, restore
 
@@ -81,17 +78,6 @@ def test_large_signals_have_files_of_their_own_which_compaction_leaves(tmp_path)
     assert cache.read(KEY, cache.parts(), frozenset()).features.tower_tokens is None
 
 
-def test_pandas_reads_the_files_without_us(tmp_path):
-    cache, given = filled(tmp_path), features()
-    row = pd.read_parquet(path_of(cache)).iloc[0]
-    tokens = np.frombuffer(row["tokens"], row["stored_as"]).reshape(row["shape"])
-    np.testing.assert_array_equal(tokens, given.tokens.numpy())
-    row = pd.read_parquet(path_of(cache, ALL[1])).iloc[0]
-    keys = np.frombuffer(row["keys"], row["keys_dtype"]).reshape(row["keys_shape"])
-    np.testing.assert_array_equal(keys, given.keys.numpy())
-    assert row["video_id"] == "video-0"
-
-
 def spoil(path, value):
     """Change bytes of a file that hold a value."""
     data = path.read_bytes()
@@ -104,7 +90,7 @@ def test_damage_in_a_token_is_found_and_the_clip_is_a_miss(tmp_path):
     spoil(path_of(cache), features().tokens.flatten(0, 1)[17].numpy().tobytes())
     with pytest.raises(CacheError, match="checksum of token 17 differs"):
         cache.row(KEY)
-    with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
+    with pytest.raises(CacheError, match="checksum of token 17 differs"):
         cache.read(KEY, ALL, frozenset(), remove_damaged=True)
     assert KEY not in cache.parts().get("tokens", ())
 
@@ -112,7 +98,7 @@ def test_damage_in_a_token_is_found_and_the_clip_is_a_miss(tmp_path):
 def test_damage_in_signals_leaves_the_tokens_alone(tmp_path):
     cache = filled(tmp_path)
     spoil(path_of(cache, ALL[1]), features().keys.numpy().tobytes())
-    with pytest.raises(FeaturesDamagedError, match="checksum differs"):
+    with pytest.raises(CacheError, match="checksum differs"):
         cache.read(KEY, ALL, frozenset({"saliency"}), remove_damaged=True)
     assert set(cache.parts()) == {"tokens"}
     assert torch.equal(cache.read(KEY, ALL, frozenset()).features.tokens, features().tokens)
@@ -128,7 +114,7 @@ def test_another_value_in_any_column_is_damage(tmp_path, column):
     field = table.schema.field(index)
     table = table.set_column(index, field, pa.array([changed], field.type))
     pq.write_table(table, path_of(cache), compression="none", use_dictionary=False)
-    with pytest.raises(FeaturesDamagedError, match="checksum"):
+    with pytest.raises(CacheError, match="checksum"):
         cache.read(KEY, ALL, frozenset())
 
 
@@ -137,16 +123,9 @@ def test_a_file_that_was_cut_short_is_damage_or_a_miss(tmp_path, length):
     cache = filled(tmp_path)
     path_of(cache).write_bytes(path_of(cache).read_bytes()[:length])
     assert (KEY in cache.parts().get("tokens", ())) == (length != 0)
-    with pytest.raises((FeaturesDamagedError, FileNotFoundError)):
+    with pytest.raises((CacheError, FileNotFoundError)):
         cache.read(KEY, ALL, frozenset(), remove_damaged=True)
     assert KEY not in cache.parts().get("tokens", ())
-
-
-def test_an_entry_of_another_cache_is_refused(tmp_path):
-    cache, other = filled(tmp_path), filled(tmp_path, (), "int8")
-    other.storage.write(file_of(KEY), path_of(cache).read_bytes())
-    with pytest.raises(CacheError, match=f"belongs to the cache with the hash {cache.hash}"):
-        other.row(KEY)
 
 
 def test_shards_hold_features_and_give_them_back(tmp_path):
@@ -201,29 +180,6 @@ def test_eight_bits_are_close_and_read_back_as_they_were_rounded(tmp_path):
     assert ((rounded - flat).abs() <= steps / 2 * 1.001).all()
     assert torch.equal(read.saliency, given.saliency)
     assert path_of(cache).stat().st_size < path_of(filled(tmp_path)).stat().st_size
-
-
-def test_a_token_of_zeros_stays_one():
-    levels, scales = quantise(torch.zeros(2, 8))
-    assert torch.equal(restore(levels, scales, "bfloat16"), torch.zeros(2, 8, dtype=torch.bfloat16))
-
-
-@pytest.mark.parametrize("in_shard", [False, True])
-@pytest.mark.parametrize("byte", [b"\0", b"\xff"])
-def test_a_damaged_footer_is_damage_and_no_error_of_the_disk(tmp_path, in_shard, byte):
-    cache = filled(tmp_path, (0, 1))
-    if in_shard:
-        (folder,) = find_caches(str(tmp_path))
-        assert not [problem for _, problem in compact_cache(folder) if problem]
-    cache.shards.refresh()
-    cache.shards._footers.clear()
-    pattern = "shard-*" if in_shard else KEY
-    for path in Path(cache.storage.root).glob(f"{pattern}.parquet"):
-        data = path.read_bytes()
-        length = int.from_bytes(data[-8:-4], "little")
-        path.write_bytes(data[: -8 - length] + byte * length + data[-8:])
-    with pytest.raises(FeaturesDamagedError, match="is damaged"):
-        cache.read(KEY, ALL, frozenset())
 
 
 @pytest.mark.parametrize("in_shard", [False, True])

@@ -7,14 +7,10 @@ import uuid
 import pytest
 import torch
 
-from pipeline.cache.compact import compact_cache
-from pipeline.cache.directory import TokenCache
+from pipeline.cache.directory import INDEX, Shards, TokenCache, read_index
 from pipeline.cache.fingerprint import digest
-from pipeline.cache.folders import find_caches
-from pipeline.cache.removal import plan_removals
+from pipeline.cache.folders import compact_cache, find_caches
 from pipeline.cache.rows import ClipIdentity, Entry
-from pipeline.cache.shards import INDEX, Shards, read_index
-from pipeline.runtime.clock import SYSTEM_CLOCK
 from tango_core.types import CompressedVideo
 
 
@@ -71,13 +67,6 @@ def test_a_shard_that_is_not_in_the_index_is_asked(cache):
     assert float(cache.read(key_of(7)).video.tokens[0, 0]) == 7
 
 
-def test_a_shard_that_has_gone_is_passed_over(cache):
-    (shard, *_) = [n for n in cache.storage.names() if n.startswith("shard-")]
-    gone = read_index(cache.storage)[shard]
-    cache.storage.delete(shard)
-    assert cache.keys() == {key_of(number) for number in range(6)} - set(gone)
-
-
 @pytest.mark.parametrize("damage", ["half", "empty", "other"])
 def test_a_damaged_index_is_no_index(cache, damage, caplog):
     data = cache.storage.read(INDEX)
@@ -86,9 +75,3 @@ def test_a_damaged_index_is_no_index(cache, damage, caplog):
         INDEX, {"half": data[: len(data) // 2], "empty": b"", "other": other}[damage]
     )
     assert cache.keys() == {key_of(number) for number in range(6)}
-
-
-def test_gc_removes_the_index_with_its_cache(cache):
-    (removal,) = plan_removals(find_caches(root_of(cache)), SYSTEM_CLOCK.now(), whole=True)
-    removal.apply()
-    assert cache.storage.files() == []

@@ -34,12 +34,6 @@ def deadly(row):
     return row
 
 
-def test_a_clip_that_comes_back_may_be_tried_any_number_of_times():
-    run = bounded(passed_on, "encode_failed", AttemptLedger())
-    for _ in range(3 * MAX_ATTEMPTS):
-        assert run(ROW) == replace(ROW, decoder="done")
-
-
 def test_a_clip_that_kills_its_worker_becomes_a_failed_row():
     ledger = AttemptLedger()
     for _ in range(MAX_ATTEMPTS):
@@ -48,16 +42,6 @@ def test_a_clip_that_kills_its_worker_becomes_a_failed_row():
     row = bounded(deadly, "encode_failed", ledger)(ROW)
     assert row.status == "encode_failed"
     assert row.error == "the worker process died 3 times on this clip"
-
-
-def test_stages_and_clips_are_counted_apart():
-    ledger = AttemptLedger()
-    for _ in range(MAX_ATTEMPTS):
-        with pytest.raises(WorkerDied):
-            bounded(deadly, "encode_failed", ledger)(ROW)
-    assert bounded(passed_on, "answer_failed", ledger)(ROW).status == "ok"
-    other = replace(ROW, video_id="w")
-    assert bounded(passed_on, "encode_failed", ledger)(other).status == "ok"
 
 
 def test_a_clip_that_loses_the_gpu_three_times_says_why():

@@ -8,9 +8,9 @@ from fresh_python import printed_by
 
 from pipeline.clips import Pools
 from pipeline.errors import ClusterError
-from pipeline.executors.choice import LOOP_UP_TO, choose
 from pipeline.executors.cluster import LOOK_EVERY_S, RoomWatch
 from pipeline.resources.pools import ActorPool, preflight
+from pipeline.settings import LOOP_UP_TO, choose
 
 
 @pytest.mark.parametrize(("user", "expected"), [(None, "False"), ("1", "True")])
@@ -29,22 +29,6 @@ def test_ray_reports_no_usage_unless_the_user_asks(user, expected, monkeypatch):
         "print(usage_stats_enabled())"
     )
     assert printed_by(code) == expected
-
-
-@pytest.mark.ray
-def test_what_ray_says_of_a_cluster_does_not_mix_with_our_output():
-    """As when a node is lost; what it would print comes from a thread of its own, soon."""
-    code = (
-        "import ray, time\n"
-        "from ray._private.utils import publish_error_to_driver\n"
-        "from pipeline.executors.cluster import connected\n"
-        "with connected():\n"
-        "    client = ray._private.worker.global_worker.gcs_client\n"
-        "    publish_error_to_driver('node_died', 'a raylet has died', client)\n"
-        "    time.sleep(3)\n"
-        "    print('our own line')"
-    )
-    assert printed_by(code) == "our own line"
 
 
 @pytest.mark.ray
@@ -142,11 +126,3 @@ def test_a_job_that_gets_results_from_what_is_left_goes_on(cluster):
         watch.progressed()
     with pytest.raises(ClusterError):
         pass_time(clock, watch, 100)
-
-
-def test_the_cluster_is_not_asked_all_the_time(cluster):
-    clock, _, looks, watch = cluster
-    for _ in range(1000):
-        clock.sleep(0.02)
-        watch()
-    assert len(looks) == 20 / LOOK_EVERY_S - 1 or len(looks) == 20 / LOOK_EVERY_S

@@ -6,7 +6,6 @@ import gc
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -15,27 +14,14 @@ import pytest
 from fresh_python import printed_by
 from jobs_for_tests import job, plan_of
 
-from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Stage
+from pipeline.clips import Stage
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors import local
 from pipeline.metrics import JobBoard
 from pipeline.runtime import background
-from pipeline.runtime.child import ChildStartError
 from pipeline.settings import Settings
-from tango_core.compressors.baselines import Full
 
 SETTINGS = Settings("local")
-
-
-@dataclass(frozen=True)
-class Counted(Full):
-    """`Full`, and a list that grows with every clip."""
-
-    seen: list[int] = field(default_factory=list)
-
-    def compress(self, features, **rest):
-        self.seen.append(len(features.tokens))
-        return super().compress(features, **rest)
 
 
 @pytest.fixture(scope="module")
@@ -82,26 +68,6 @@ def test_hits_and_misses_come_in_the_order_of_the_plan(filled, shapes, loaded, t
     assert [row.video_id for row in results] == plan.clips["video_id"].to_pylist()
     assert [row.num_misses for row in results] == [0, 0, 1]
     assert loaded == ["answer", "decode", "compress"]
-
-
-def test_a_failed_clip_loads_nothing_and_answers_with_its_reason(tmp_path, shapes, loaded):
-    plan = plan_of(job(shapes, limit=1), tmp_path, answer=False)
-    column = plan.clips.column_names.index("path")
-    gone = plan.clips.set_column(column, "path", [[str(tmp_path / "gone.mp4")]])
-    (result,) = local.stream(replace(plan, clips=gone), SETTINGS)
-    assert result.status == DECODE_VIDEO.failure
-    assert "gone.mp4" in result.error
-    assert loaded == [DECODE_VIDEO.name, COMPRESS_VIDEO.name]
-
-
-def test_a_profile_does_the_first_clip_twice(shapes, tmp_path):
-    plan = plan_of(job(shapes, limit=2, mode="profile"), tmp_path)
-    compressor = Counted()
-    plan = replace(plan, compressors=dict.fromkeys(plan.compressors, compressor))
-    settings = Settings("local", share_prefix=False, profile=True)
-    results = list(local.stream(plan, settings))
-    assert [row.error for row in results] == [None, None]
-    assert len(compressor.seen) == 3
 
 
 def test_a_loop_never_imports_ray():
@@ -171,16 +137,6 @@ def test_the_next_clip_is_decoded_while_one_is_in_work_and_no_other(steps):
     assert beside == [True]
     stream.close()
     assert {("decode", "3"), ("decode", "4")}.isdisjoint(found.done)
-
-
-def test_what_fails_ahead_is_raised_in_its_turn(steps):
-    def fail():
-        raise ChildStartError("no child")
-
-    _, stream = steps({("decode", "1"): fail})
-    assert next(stream).video_id == "0"
-    with pytest.raises(ChildStartError, match="no child"):
-        next(stream)
 
 
 def test_after_an_error_nothing_is_decoded_any_more(steps):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 import urllib.request
 
@@ -57,6 +56,3 @@ def test_driver_and_prometheus_see_every_stage(tmp_path, local_ray):
     }
     assert all(count.busy_s > 0 for count in board.counts().values())
     assert board.slots["compress"] == board.slots["answer"] == 1 <= board.slots["decode"]
-    (host,) = {reading.host for reading in board.readings}
-    assert host == socket.gethostname()
-    assert "memory" in {reading.quantity for reading in board.readings}

@@ -1,6 +1,5 @@
 import shutil
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from answer_rows import answer, has
@@ -19,23 +18,6 @@ def folder(tmp_path):
 
 def clips(folder):
     return read_answers(folder)["video_id"].to_pylist()
-
-
-def test_nothing_is_visible_before_a_flush_and_everything_after(folder):
-    writer = AnswerWriter(folder, FakeClock())
-    writer.add([answer("v1")])
-    assert clips(folder) == []
-    writer.flush()
-    assert clips(folder) == ["v1"]
-    assert read_answers(folder)["correct"].to_pylist() == [None], "absent columns are null"
-
-
-def test_a_second_writer_goes_on_counting(folder):
-    for video in ("v1", "v2"):
-        writer = AnswerWriter(folder)
-        writer.add([answer(video)])
-        writer.flush()
-    assert clips(folder) == ["v1", "v2"]
 
 
 def test_resuming_keeps_finished_clips_and_drops_the_others_with_the_first_new_answer(folder):
@@ -57,45 +39,6 @@ def test_resuming_keeps_finished_clips_and_drops_the_others_with_the_first_new_a
     resumed.add([answer("failed", cell=cell) for cell in ("full", "tango")])
     resumed.flush()
     assert sorted(clips(folder)) == ["done"] * 2 + ["failed"] * 2 + ["unparsed"] * 2
-
-
-@pytest.mark.parametrize("failed", range(0, 12, 3))
-def test_of_a_part_with_many_clips_only_the_failed_one_is_dropped(folder, failed):
-    names = [f"v{number}" for number in range(12)]
-    first = AnswerWriter(folder)
-    for index, name in enumerate(names):
-        first.add([answer(name, status="answer_failed" if index == failed else "ok")])
-    first.flush()
-    second = AnswerWriter(folder)
-    second.keep(second.finished(["full"]))
-    second.add([answer(names[failed])])
-    second.flush()
-    assert sorted(clips(folder)) == sorted(names)
-
-
-def test_a_driver_that_died_while_dropping_leaves_no_answer_twice(folder):
-    writer = AnswerWriter(folder)
-    writer.add([answer("v1", text="old")])
-    writer.flush()
-    writer.add([answer("v1", text="new")])  # the kept rows were written, the old not yet deleted
-    writer.flush()
-    resumed = AnswerWriter(folder)
-    resumed.keep(resumed.finished(["full"]))
-    resumed.add([answer("v2")])
-    resumed.flush()
-    assert sorted(read_answers(folder)["text"].to_pylist()) == ["A", "new"]
-
-
-def test_answers_are_written_every_ten_seconds_of_the_clock(folder):
-    clock = FakeClock()
-    writer = AnswerWriter(folder, clock)
-    writer.add([answer("v1")])
-    clock.sleep(10)
-    writer.add([answer("v2")])
-    assert clips(folder) == []
-    clock.sleep(0.1)
-    writer.add([answer("v3")])
-    assert clips(folder) == ["v1", "v2", "v3"]
 
 
 def test_a_disk_that_fails_loses_no_answer_that_is_still_pending(folder):
@@ -151,26 +94,6 @@ def sealed(folder):
     writer.flush()
     (part,) = folder.glob("*.parquet")
     return part
-
-
-@pytest.mark.slow
-def test_every_flipped_bit_of_a_part_is_found_or_harmless(folder, sealed):
-    good, data = read_answers(folder), sealed.read_bytes()
-    rng = np.random.default_rng(0)
-    found = harmless = 0
-    for place in rng.choice(len(data) * 8, 1500, replace=False).tolist():
-        damaged = bytearray(data)
-        damaged[place // 8] ^= 1 << place % 8
-        sealed.write_bytes(damaged)
-        try:
-            read = read_answers(folder)
-        except DamagedFileError:
-            found += 1
-        else:
-            harmless += 1
-            assert read.equals(good), f"bit {place}"
-    assert found + harmless == 1500
-    assert found > 300, "the rest hits names and statistics that nobody reads"
 
 
 def test_a_damaged_part_is_renamed_and_its_clips_are_not_finished(folder, sealed, caplog):

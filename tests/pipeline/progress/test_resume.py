@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
-
 from pipeline.clips import clip_of
 from pipeline.progress.parts import digests_of
 from pipeline.progress.resume import (
-    ASKED,
     AnsweredClips,
     Continued,
     read_asked,
@@ -18,7 +15,6 @@ from pipeline.progress.resume import (
 )
 from pipeline.rows import ANSWER, CLIP, to_table
 from pipeline.storage import Storage
-from pipeline.storage.seal import write_sealed
 from tango_core.types import Question, Subtitles, VideoItem
 
 CELLS = ("full", "tango")
@@ -65,15 +61,6 @@ def test_answers_do_not_stand_under_other_subtitles():
     assert before.agree(shown).tolist() == [True, False, False]
     assert before.agree([row("b", shown="Hello."), row("b")]).tolist() == [False, True]
     assert not before.agree([row("c")]).any(), "an empty file is not none"
-
-
-def test_a_run_that_did_not_note_its_subtitles_is_compared_without_them():
-    part = asked(row("a"), row("b"))
-    unknown = pa.nulls(len(part), pa.string())
-    part = part.set_column(part.schema.get_field_index("subtitles_digest"), "any", unknown)
-    before = Continued(asked=[part.rename_columns(ASKED.names)])
-    now = [row("a", shown="Hello."), row("b", text="Why?")]
-    assert before.agree(now).tolist() == [True, False]
 
 
 def test_a_clip_that_is_not_listed_does_not_stand():
@@ -130,25 +117,9 @@ def test_a_continued_run_adds_to_it_and_the_later_row_counts(tmp_path):
     assert sorted(texts) == ["Really?", "What?"]
 
 
-def test_many_clips_are_several_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.progress.resume._ROWS_PER_PART", 2)
-    write_asked(clips("a", "b", "c"), Storage.at(tmp_path / "run"))
-    assert [table.num_rows for table in read_asked(tmp_path / "run")] == [1, 2]
-
-
 def test_secrets_of_addresses_are_not_written(tmp_path):
     secret = "https://user:hunter2@host/{}.mp4?X-Amz-Signature=abcdef"
     write_asked(clips("one", path=secret), Storage.at(tmp_path / "run"))
     (row,) = asked_of(tmp_path / "run").values()
     assert "hunter2" not in row["path"]
     assert "abcdef" not in row["path"]
-
-
-def test_a_column_that_an_earlier_release_did_not_write_is_null(tmp_path):
-    run = Storage.at(tmp_path / "run")
-    old = clips("one").select([name for name in ASKED.names if name != "subtitles_digest"])
-    name = f"part-00000-{'0' * 12}.parquet"
-    write_sealed(old, run.child("clips"), name, "run")
-    (table,) = read_asked(run)
-    assert table.schema == ASKED
-    assert table["subtitles_digest"].null_count == 1

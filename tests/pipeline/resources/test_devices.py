@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Pools
+from pipeline.clips import Pools
 from pipeline.resources.devices import device_of, doubts, placed, room_for
 from pipeline.resources.pools import ActorPool, PoolError
 from pipeline.settings import Settings
@@ -30,35 +28,6 @@ ON_GPUS = Pools(compress=ActorPool(num_gpus=0.5), answer=ActorPool(num_gpus=1))
 )
 def test_the_recipe_s_wish_counts_before_what_is_reserved(asked, num_gpus, device):
     assert device_of(asked, ActorPool(num_gpus=num_gpus)) == device
-
-
-def test_on_ray_every_stage_loads_its_half_where_its_pool_is():
-    plan = SimpleNamespace(
-        model=describe_model("tiny", device="cuda", dtype="bfloat16"),
-        compressors={},
-        methods=(),
-        caches={},
-        features=None,
-        protocols={},
-    )
-    pools = Pools(answer=ActorPool(num_gpus=1))
-    settings = Settings("ray", pools=pools)
-    found = {
-        stage.name: stage.arguments(plan, settings)["model"]
-        for stage in (COMPRESS_VIDEO, ANSWER_QUESTIONS)
-    }
-    assert {name: model.device for name, model in found.items()} == {
-        "compress": "cpu",
-        "answer": "cuda",
-    }
-    assert {model.dtype for model in found.values()} == {"bfloat16"}, "one dtype, one identity"
-    assert {model.identity()["dtype"] for model in found.values()} == {"bfloat16"}
-
-
-def test_a_loop_takes_the_device_of_the_plan():
-    model = describe_model("tiny", device="auto")
-    for stage in ("compress", "answer"):
-        assert placed(model, Settings("local", pools=ON_GPUS), stage) == model
 
 
 @pytest.mark.parametrize("executor", ["ray", "local"])
@@ -97,15 +66,6 @@ def test_gpus_that_nobody_reserves_are_named_with_the_setting():
     assert len(list(doubts("auto", Pools(), [GPU_NODE], STAGES[:2]))) == 1, "of its own stages"
 
 
-def test_copies_on_an_unreserved_gpu_are_named():
-    pools = Pools(compress=ActorPool(num_actors=(1, 4)), answer=ActorPool(num_gpus=1))
-    (line,) = doubts("cuda", pools, [GPU_NODE], STAGES)
-    assert line == (
-        "pools.compress.num_gpus is 0 and model.device is cuda: 4 copies of the vision encoder "
-        "will be on GPUs that Ray believes free; set pools.compress.num_gpus"
-    )
-
-
 @pytest.fixture
 def limits(monkeypatch):
     """Limits that were set on two GPUs of 20 GiB."""
@@ -125,14 +85,6 @@ def test_an_actor_keeps_to_the_share_that_it_reserves(limits, num_gpus, share):
     with room_for("compress", ActorPool(num_gpus=num_gpus), describe_model("tiny", device="cuda")):
         pass
     assert limits == ([] if share is None else [(pytest.approx(share), None)])
-
-
-def test_on_a_cpu_nothing_is_limited(limits):
-    with room_for("answer", ActorPool(num_gpus=0.5), describe_model("tiny", device="cpu")):
-        pass
-    with room_for("a stage of one's own", ActorPool(num_gpus=0.5), None):
-        pass
-    assert limits == []
 
 
 def test_weights_that_do_not_fit_are_one_line_with_the_setting(limits):

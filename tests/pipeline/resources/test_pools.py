@@ -1,63 +1,55 @@
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from pipeline.clips import Pools
-from pipeline.resources import node_usage
-from pipeline.resources.node_usage import Reading, UsageBoard, UsageReader
 from pipeline.resources.pools import ActorPool, PoolError, TaskPool, preflight
 
 ALL = ("decode", "compress", "answer")
 LAPTOP = [{"CPU": 2.0}]
 
 
-def test_the_default_pools_fit_a_laptop_without_a_gpu():
-    preflight(Pools(), LAPTOP, ALL)
+GPU_NODE = {"CPU": 4.0, "GPU": 1.0}
+ONE_CPU = ActorPool(num_cpus=1)
+FITS = {
+    "a laptop without a GPU": (Pools(), LAPTOP, ALL),
+    "a CPU per stage": (Pools(compress=ONE_CPU, answer=ONE_CPU), [{"CPU": 3.0}], ALL),
+    "the start of a pool that may grow": (
+        Pools(answer=ActorPool((1, 8), num_gpus=1)), [GPU_NODE], ALL,
+    ),
+    "tasks beside actors on two nodes": (
+        Pools(TaskPool(1), ActorPool(num_cpus=3), ActorPool(num_cpus=3)), [{"CPU": 4.0}] * 2, ALL,
+    ),
+    "a pool that is not used": (Pools(answer=ActorPool(num_gpus=8)), LAPTOP, ALL[:2]),
+}  # fmt: skip
+REFUSED = {
+    "no room for 1 decode .*1 CPUs": (Pools(compress=ONE_CPU, answer=ONE_CPU), LAPTOP),
+    r"no room for 3 answer.*lower pools\.answer": (
+        Pools(answer=ActorPool(num_gpus=1, num_actors=3)), [{"CPU": 8.0, "GPU": 2.0}],
+    ),
+    r"no room for 1 compress.*pools\.compress\.num_gpus": (
+        Pools(compress=ActorPool(num_gpus=2)), [GPU_NODE] * 2,
+    ),
+    "no room for 1 decode .*2 CPUs": (
+        Pools(TaskPool(2), ActorPool(num_cpus=3), ActorPool(num_cpus=3)), [{"CPU": 4.0}] * 2,
+    ),
+    "no room for 2 answer": (Pools(answer=ActorPool((2, 8), num_gpus=1)), [GPU_NODE]),
+    "no room for . ": (
+        Pools(compress=ActorPool(num_gpus=0.6, num_actors=2), answer=ActorPool(num_gpus=0.6)),
+        [GPU_NODE] * 2,
+    ),
+}  # fmt: skip
 
 
-def test_actors_that_leave_no_cpu_for_decoding_are_refused():
-    pools = Pools(compress=ActorPool(num_cpus=1), answer=ActorPool(num_cpus=1))
-    with pytest.raises(PoolError, match=r"no node .*1 CPUs of one decode task; lower pools"):
-        preflight(pools, LAPTOP, ALL)
-    preflight(pools, [{"CPU": 3.0}], ALL)
+@pytest.mark.parametrize("case", FITS)
+def test_pools_that_fit(case):
+    preflight(*FITS[case])
 
 
-def test_gpus_that_the_cluster_does_not_have_are_refused():
-    pools = Pools(answer=ActorPool(num_gpus=1, num_actors=3))
-    with pytest.raises(PoolError, match=r"no room for 3 answer actor.* lower pools\.answer"):
-        preflight(pools, [{"CPU": 8.0, "GPU": 2.0}], ALL)
-
-
-def test_an_actor_must_fit_one_node_and_not_the_sum_of_nodes():
-    pools = Pools(compress=ActorPool(num_gpus=2))
-    with pytest.raises(PoolError, match=r"no room for 1 compress actor.*pools\.compress\.num_gpus"):
-        preflight(pools, [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 4.0, "GPU": 1.0}], ALL)
-
-
-def test_a_decode_task_must_fit_beside_the_actors_on_one_node():
-    two_nodes = [{"CPU": 4.0}, {"CPU": 4.0}]
-    pools = Pools(TaskPool(2), ActorPool(num_cpus=3), ActorPool(num_cpus=3))
-    with pytest.raises(PoolError, match="2 CPUs of one decode task"):
-        preflight(pools, two_nodes, ALL)
-    preflight(Pools(TaskPool(1), ActorPool(num_cpus=3), ActorPool(num_cpus=3)), two_nodes, ALL)
-
-
-def test_of_a_pool_that_may_grow_the_start_must_fit():
-    preflight(Pools(answer=ActorPool((1, 8), num_gpus=1)), [{"CPU": 4.0, "GPU": 1.0}], ALL)
-    with pytest.raises(PoolError, match="no room for 2 answer"):
-        preflight(Pools(answer=ActorPool((2, 8), num_gpus=1)), [{"CPU": 4.0, "GPU": 1.0}], ALL)
-
-
-def test_fractions_of_gpus_do_not_add_up_across_nodes():
-    pools = Pools(compress=ActorPool(num_gpus=0.6, num_actors=2), answer=ActorPool(num_gpus=0.6))
-    with pytest.raises(PoolError, match="no room"):
-        preflight(pools, [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 4.0, "GPU": 1.0}], ALL)
-
-
-def test_a_pool_that_is_not_used_is_not_counted():
-    preflight(Pools(answer=ActorPool(num_gpus=8)), LAPTOP, ("decode", "compress"))
+@pytest.mark.parametrize("message", REFUSED)
+def test_pools_that_can_never_be_scheduled(message):
+    with pytest.raises(PoolError, match=message):
+        preflight(*REFUSED[message], ALL)
 
 
 @pytest.mark.parametrize(
@@ -75,44 +67,3 @@ def test_a_pool_that_is_not_used_is_not_counted():
 def test_senseless_pools_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-HOST = socket.gethostname()
-
-
-def test_readings_of_this_node():
-    """CPU usage is a difference, which the test's own work keeps above zero."""
-    reader = UsageReader(["0"])
-    while len(found := {one.quantity: one for one in reader.read()}) < 2:
-        sum(range(1_000_000))
-    assert found.keys() == {"cpu", "memory"}
-    assert all((one.host, one.gpu) == (HOST, "") for one in found.values())
-    assert all(0 < one.percent <= 100 for one in found.values())
-
-
-def test_a_process_reads_every_few_seconds():
-    reader = UsageReader()
-    assert reader.due()
-    assert reader.due() == []
-
-
-def test_the_last_reading_counts_until_it_is_old(monkeypatch):
-    board = UsageBoard()
-    old, new = (Reading("far", "0", "gpu", percent) for percent in (10.0, 20.0))
-    other = Reading("far", "1", "gpu", 30.0)
-    board.add_readings([old, other])
-    board.add_readings([new])
-    assert board.readings() == [new, other]
-    monkeypatch.setattr(node_usage, "_FORGOTTEN_S", -1.0)
-    assert board.readings() == []
-
-
-@pytest.mark.gpu
-def test_a_gpu_in_use_is_read():
-    import torch
-
-    held = torch.zeros(2**28, device="cuda")
-    readings = {reading.quantity: reading for reading in UsageReader(["7"]).read()}
-    assert readings["gpu_memory"].gpu == readings["gpu"].gpu == "7"
-    assert 0 < readings["gpu_memory"].percent <= 100
-    del held

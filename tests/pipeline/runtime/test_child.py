@@ -1,5 +1,4 @@
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -77,12 +76,6 @@ def test_a_segmentation_fault_is_an_error_that_names_signal_and_file(run):
     assert run(faults.echo, 1) == 1
 
 
-def test_an_exit_is_an_error_that_names_the_status(run):
-    with pytest.raises(CrashError, match=r"clip.mp4: the decoder exited with status 3"):
-        run(faults.leave)
-    assert run(faults.echo, 1) == 1
-
-
 @linux
 def test_too_much_memory_is_a_memory_error_and_the_next_call_works(run):
     with pytest.raises(MemoryError, match=r"clip.mp4: the decoder needed more than 2 GiB"):
@@ -95,20 +88,6 @@ def test_an_exception_keeps_its_type_and_message_and_the_process(run):
     with pytest.raises(ValueError, match="not a video"):
         run(faults.fail, "not a video")
     assert run(faults.pid) == before
-
-
-def test_an_exception_that_cannot_travel_becomes_its_text(run):
-    with pytest.raises(RuntimeError, match="TwoArgumentsError: very odd"):
-        run(faults.fail_oddly)
-    assert run(faults.echo, 1) == 1
-
-
-def test_a_child_that_died_while_idle_is_replaced(run, shared_child):
-    before = run(faults.pid)
-    os.kill(before, signal.SIGKILL)
-    assert ends(before)
-    assert run(faults.echo, 1) == 1
-    assert shared_child.pid != before
 
 
 def test_a_child_started_by_a_thread_survives_that_thread():
@@ -212,14 +191,6 @@ def test_a_killed_parent_takes_its_child_with_it(parent_process, state, tmp_path
     parent.kill()
     parent.wait()
     assert ends(pid)
-
-
-def test_it_starts_from_standard_input_as_in_a_notebook(parent_process):
-    """There is no file behind `__main__` here, as in a notebook."""
-    parent = parent_process(sys.executable, "-")
-    source = PARENT.replace("sys.argv[1]", "'idle'").replace("sys.stdin.readline()", "")
-    out, _ = parent.communicate(source, timeout=120)
-    assert out.strip().isdigit()
 
 
 def test_modules_are_found_where_the_parent_finds_them(tmp_path, monkeypatch, shared_child):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ from releases import PROTOCOLS
 
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, clip_of, questions_of
 from pipeline.plan import plan_methods
-from pipeline.rows import ANSWER, RESULT, to_table
+from pipeline.rows import ANSWER, to_table
 from pipeline.stages.answer import AnswerQuestions
 from tango_core.compressors import build_method
 from tango_core.models import describe_model
@@ -30,37 +29,13 @@ def answer(one_clip):
 
 def test_every_question_is_answered_with_every_method(one_clip, encoded, answer):
     result = answer(encoded)
-    to_table([result], RESULT)
     to_table(result.answers, ANSWER)
-    assert set(vars(result)) == set(RESULT.names)
     questions = [question.id for question in questions_of(one_clip.row)]
     assert [(a.cell, a.question_id) for a in result.answers] == [
         (cell.name, question) for cell in one_clip.plan.methods for question in questions
     ]
     assert (result.num_misses, result.num_computed) == (2, 2)
     assert not result.has_failed
-
-
-def test_methods_differ_in_what_the_model_was_shown(encoded, answer):
-    answers = {a.cell: a for a in answer(encoded).answers}
-    full, uniform = answers["full"], answers["uniform r=0.25"]
-    assert full.tokens_kept == full.tokens_total == uniform.tokens_total
-    assert uniform.tokens_kept < full.tokens_kept / 3
-    assert uniform.prompt_tokens < full.prompt_tokens
-
-
-def test_video_decoding_and_text_generation_are_timed_apart(encoded, answer):
-    for row in answer(encoded).answers:
-        assert row.decode_video_ms == encoded.decode_video_ms
-        assert row.decode_ms != row.decode_video_ms
-
-
-def test_methods_with_one_cache_read_it_once(one_clip, encoded, answer):
-    found = {}
-    for row in answer(encoded).answers:
-        found[row.cell] = row.cache_read_ms
-    read = [cell for cell, milliseconds in found.items() if milliseconds is not None]
-    assert len(read) == len(one_clip.plan.caches) == 2
 
 
 def test_a_failed_clip_is_a_failed_answer_per_question_and_method(one_clip, encoded, answer):
@@ -82,19 +57,6 @@ def test_a_damaged_entry_is_removed_and_its_clip_planned_again(one_clip, encoded
     assert "--resume computes it again" in result.answers[0].error
     assert damaged.keys() == set()
     assert good.keys() == {encoded.clip_key}
-
-
-def test_a_hit_and_a_miss_say_so(one_clip, encoded, answer):
-    first, _ = one_clip.plan.caches
-    caches = {cell.name: cell.cache for cell in one_clip.plan.methods}
-    for row in answer(replace(encoded, missing=[first])).answers:
-        assert row.cache == ("miss" if caches[row.cell] == first else "hit")
-
-
-def test_groups_of_a_question_travel_with_its_answer(one_clip, encoded, answer):
-    groups = {q.id: dict(q.groups) for q in questions_of(one_clip.row)}
-    for row in answer(encoded).answers:
-        assert json.loads(row.groups) == groups[row.question_id]
 
 
 def test_answers_say_by_a_digest_what_was_shown(one_clip, encoded, answer):

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
 from jobs_for_tests import job, plan_of
-from simulated_device import SimulatedDevice, SimulatedTensor
 
-from pipeline.cache.derived import on_cpu
 from pipeline.cache.directory import TokenCache
-from pipeline.clips import ANSWER_QUESTIONS, stages_of
+from pipeline.clips import stages_of
 from pipeline.executors import local
 from pipeline.rows import clips_in
 from pipeline.settings import Settings
-from tango_core.compressors import build_method
-from tango_core.compressors.contract.inputs import make_clip
 from tango_core.models.language import batching
 
 METHODS = [
@@ -67,36 +63,6 @@ def test_answers_are_those_of_one_clip_after_the_other(plan):
     assert all(answer.prefill_ms > 0 for one in together for answer in one.answers)
 
 
-def test_clips_are_taken_when_there_is_room_and_given_back_in_order(plan):
-    rows, taken, given = rows_of(plan), [], []
-
-    def coming():
-        for row in rows:
-            taken.append(row.video_id)
-            yield row
-
-    behind = []
-    for result in start(plan, 1).stream(coming()):
-        given.append(result.video_id)
-        behind.append(len(taken) - len(given))
-    assert given == [row.video_id for row in rows]
-    assert max(behind) <= 2, "four token sets are read ahead, three of each clip"
-
-
-def test_a_clip_that_was_encoded_is_answered_before_many_others_are(plan):
-    """In a loop, taking a clip means to decode and encode it."""
-    taken, behind = [], []
-
-    def coming():
-        for row in rows_of(plan):
-            taken.append(row.video_id)
-            yield replace(row, compress_ms="{}")
-
-    for number, _ in enumerate(start(plan, 1).stream(coming()), 1):
-        behind.append(len(taken) - number)
-    assert max(behind) <= 1
-
-
 def test_token_sets_are_read_beside_the_language_model_by_one_thread(plan, monkeypatch):
     read, threads = TokenCache.read, []
 
@@ -110,55 +76,6 @@ def test_token_sets_are_read_beside_the_language_model_by_one_thread(plan, monke
     assert len(threads) == CLIPS * len(plan.caches)
     assert len(set(threads)) == 1
     assert threads[0] is not threading.main_thread()
-
-
-class WatchedTokenizer:
-    """A tokenizer that notes in which thread each text is cut."""
-
-    def __init__(self, tokenizer):
-        self.tokenizer, self.cut = tokenizer, []
-
-    def __call__(self, text, **options):
-        self.cut.append((threading.current_thread(), text))
-        return self.tokenizer(text, **options)
-
-    def __getattr__(self, name):
-        return getattr(self.tokenizer, name)
-
-
-@pytest.mark.parametrize("ahead", [4, 0])
-def test_words_are_cut_into_tokens_where_token_sets_are_read(plan, ahead):
-    stage = start(plan, 20_000)
-    stage.read_ahead = ahead
-    layout = stage.language_model.layout
-    layout.tokenizer = watched = WatchedTokenizer(layout.tokenizer)
-    results = list(stage.stream(rows_of(plan)))
-    assert [answer.status for one in results for answer in one.answers].count("ok") > CLIPS
-    (thread,) = {thread for thread, _ in watched.cut}
-    assert (thread is threading.current_thread()) == (ahead == 0)
-    texts = [text for _, text in watched.cut]
-    assert len(texts) == len(set(texts)), "once for all methods"
-
-
-def test_words_that_cannot_be_cut_are_the_failure_of_their_method(plan):
-    """As with what is added, in whichever thread it happens."""
-
-    class Refuses(WatchedTokenizer):
-        def __call__(self, text, **options):
-            ids = super().__call__(text, **options)
-            if len(self.cut) == 2:
-                raise ValueError("the first question")
-            return ids
-
-    stage = start(plan, 20_000)
-    layout = stage.language_model.layout
-    layout.tokenizer = Refuses(layout.tokenizer)
-    first, *others = stage.stream(rows_of(plan))
-    assert {one.error for one in first.answers if one.cell == "full"} == {
-        "ValueError: the first question"
-    }
-    assert {one.status for one in first.answers if one.cell != "full"} == {"ok"}
-    assert {answer.status for one in others for answer in one.answers} == {"ok"}
 
 
 def test_what_goes_wrong_with_a_clip_stays_with_it(plan):
@@ -202,59 +119,3 @@ def test_a_call_that_is_broken_off_does_not_meet_the_next_one(plan):
     next(broken)  # the others are with the language model
     broken.close()
     assert [said(one) for one in stage.stream(rows)] == expected
-
-
-def test_the_loop_gives_the_same_answers_with_every_budget(plan):
-    found = [
-        [said(one) for one in local.stream(plan, Settings("local", batch_tokens=budget))]
-        for budget in (None, 1)
-    ]
-    assert found[0] == found[1]
-    assert len(found[0]) == CLIPS
-
-
-def test_a_profile_is_answered_one_method_after_the_other(plan):
-    profile = replace(Settings("local", share_prefix=False), profile=True)
-    arguments = ANSWER_QUESTIONS.arguments(plan, profile)
-    assert arguments["batch_tokens"] == 1
-    assert ANSWER_QUESTIONS.arguments(plan, Settings("local"))["batch_tokens"] is None
-
-
-CLIP = make_clip(8, (4, 4), dtype=torch.bfloat16)
-
-
-def assert_same(found, expected):
-    for field in fields(expected):
-        one, other = getattr(found, field.name), getattr(expected, field.name)
-        if isinstance(other, torch.Tensor):
-            assert not isinstance(one, SimulatedTensor), field.name
-            assert one.dtype == other.dtype
-            assert torch.equal(one, other), field.name
-        elif field.name != "drawing":
-            assert one == other, field.name
-
-
-@pytest.mark.parametrize("name", ["tango", "topk", "visionzip"])
-def test_one_copy_per_token_set_and_per_plan(name):
-    compressor = build_method(name, retention=0.25).compressor
-    plan, video = compressor.plan(CLIP), compressor.compress(CLIP)
-    with SimulatedDevice() as device:
-        clip = device.move(CLIP)
-        made, planned = compressor.compress(clip), compressor.plan(clip)
-        before = device.reads
-        tokens = on_cpu(made)
-        assert device.reads == before + 1
-        stored = on_cpu(planned)
-        assert device.reads == before + 2
-    assert_same(tokens, video)
-    assert_same(stored, plan)
-    assert (stored.drawing is None) == (plan.drawing is None)
-    if plan.drawing is not None:
-        assert_same(stored.drawing, plan.drawing)
-
-
-def test_what_is_on_the_host_stays_where_it_is():
-    compressor = build_method("topk", retention=0.25).compressor
-    video, plan = compressor.compress(CLIP), compressor.plan(CLIP)
-    assert on_cpu(video).tokens is video.tokens
-    assert on_cpu(plan).indices is plan.indices

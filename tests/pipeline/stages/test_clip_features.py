@@ -8,18 +8,14 @@ import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
-from pipeline.cache.derived import on_device
 from pipeline.cache.names import SIGNALS
 from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Clip
 from pipeline.question_groups import groups_of
-from pipeline.resources.pools import PoolError
 from pipeline.rows import clips_in
 from pipeline.settings import Settings
 from pipeline.stages.answer import AnswerQuestions, ClipState, MethodRequest
 from pipeline.stages.answer_rows import facts_of
-from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.threads import Writers
-from tango_core.models import load_encoder
 from tango_core.models.llava.encoder import Encoder as LlavaEncoder
 
 UNIFORM = {"name": "uniform", "retention": 0.25}
@@ -34,20 +30,15 @@ def shapes(tmp_path_factory):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What the encoder is asked for: `("encode" | "signals", names)`."""
+    """Names of the signals of every pass of the encoder."""
     calls = []
-    encode, signals = LlavaEncoder.encode, LlavaEncoder.encode_signals
+    encode = LlavaEncoder.encode
 
     def counted(self, frames, needs=frozenset()):
-        calls.append(("encode", set(needs)))
+        calls.append(set(needs))
         return encode(self, frames, needs)
 
-    def counted_signals(self, frames, needs):
-        calls.append(("signals", set(needs)))
-        return signals(self, frames, needs)
-
     monkeypatch.setattr(LlavaEncoder, "encode", counted)
-    monkeypatch.setattr(LlavaEncoder, "encode_signals", counted_signals)
     return calls
 
 
@@ -81,17 +72,20 @@ def started(stage, plan, writers=2):
 def token_sets(plan, row):
     """Cache -> tokens, as the answer stage reads them."""
     asked = AnswerQuestions(plan.model, plan.methods, plan.caches, {}, plan.features)
-    requests = [(one, groups_of(row, one.method.compressor)[0]) for one in plan.methods]
-    clip = ClipState(row, (), None, {}, requests, [])
-    for index, (one, _) in enumerate(requests):
-        asked._read(MethodRequest(clip, index, facts_of(row, one, None)), one)
+    clip = ClipState(row, None)
+    for one in plan.methods:
+        facts = facts_of(row, one, None)
+        group = groups_of(row, one.method.compressor)[0]
+        clip.requests.append(MethodRequest(clip, one, group, [], facts, facts))
+    for request in clip.requests:
+        asked._read(request)
     return {cache: entry.video.tokens for (cache, _), entry in clip.entries.items()}
 
 
 def test_a_second_method_needs_neither_decoder_nor_encoder(shapes, tmp_path, asked):
     row = compressed(planned(shapes, tmp_path, UNIFORM, features="all"))
     assert row.encode_ms > 0
-    assert asked == [("encode", {"saliency", "attention", "keys", "frame_embeddings"})]
+    assert asked == [{"saliency", "attention", "keys", "frame_embeddings"}]
     for stored in ("all", "none"):  # a job that stores no features uses those that are there
         plan = planned(shapes, tmp_path, UNIFORM, TOPK, VISIONZIP, features=stored)
         (clip,) = clips_in(plan.clips)
@@ -124,7 +118,7 @@ def test_only_lacking_signals_are_computed_beside_stored_tokens(shapes, tmp_path
     plan = planned(shapes, tmp_path, UNIFORM, TOPK, features="tokens")
     assert plan.clips["encode"].to_pylist() == [["saliency"]]
     row = compressed(plan)
-    assert asked == [("encode", set()), ("signals", {"saliency"})]
+    assert asked == [set(), {"saliency"}]
     assert set(plan.features.cache.parts()) == {"tokens"}, "the job stores tokens alone"
     plan = planned(shapes, tmp_path, VISIONZIP, features="all")
     assert plan.clips["encode"].to_pylist() == [
@@ -139,30 +133,6 @@ def test_only_lacking_signals_are_computed_beside_stored_tokens(shapes, tmp_path
         for one in (plan.features.cache, fresh.features.cache)
     )
     assert all(torch.equal(getattr(stored, name), getattr(expected, name)) for name in SIGNALS)
-
-
-def test_signals_alone_are_those_of_a_whole_pass(one_clip):
-    from pipeline.stages.compress import frames_of
-
-    encoder = load_encoder(one_clip.plan.model)
-    frames, needs = frames_of(one_clip.decoded), one_clip.plan.model.provides
-    whole, alone = encoder.encode(frames, needs), encoder.encode_signals(frames, needs)
-    for name in needs:
-        assert torch.equal(getattr(whole, name), getattr(alone, name))
-
-
-def test_a_job_that_fills_the_store_takes_clips_that_miss_no_token_set(shapes, tmp_path):
-    without = plan_of(job(shapes, limit=1, methods=[UNIFORM]), tmp_path)
-    compressed(without)
-    plan = planned(shapes, tmp_path, UNIFORM, features="all")
-    (clip,) = clips_in(plan.clips)
-    assert (clip.encode, clip.stored) == ([], []), "its token sets are all stored"
-    plan = planned(shapes, tmp_path, UNIFORM, features="all", answer=False)
-    (clip,) = clips_in(plan.clips)
-    assert (clip.missing, "tokens" in clip.encode) == ([], True)
-    compressed(plan)
-    assert len(plan.features.cache.parts()) == 2
-    assert planned(shapes, tmp_path, TOPK, features="all").clips["encode"].to_pylist() == [[]]
 
 
 def test_eight_bits_have_token_sets_of_their_own_that_do_not_depend_on_who_was_first(
@@ -180,44 +150,6 @@ def test_eight_bits_have_token_sets_of_their_own_that_do_not_depend_on_who_was_f
     (whole,) = token_sets(exact, compressed(exact)).values()
     assert torch.equal(one, other)
     assert not torch.equal(one, whole)
-
-
-def test_features_that_do_not_fit_at_first_are_put_on_the_device_again(
-    shapes, tmp_path, monkeypatch
-):
-    compressed(planned(shapes, tmp_path, UNIFORM, features="all"))
-    tries = []
-
-    def once_too_large(*arguments):
-        tries.append(arguments)
-        if len(tries) == 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return on_device(*arguments)
-
-    monkeypatch.setattr("pipeline.stages.answer.on_device", once_too_large)
-    plan = planned(shapes, tmp_path, TOPK, features="all")
-    (row,) = clips_in(plan.clips)
-    assert len(token_sets(plan, row)) == 1
-    assert len(tries) == 2
-
-
-@pytest.mark.parametrize("failures", [1, 2])
-def test_an_encoder_without_room_is_loaded_once_more(failures):
-    loads, encoder = [], object()
-
-    def load():
-        loads.append(0)
-        if len(loads) <= failures:
-            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
-        return encoder
-
-    source = FeatureSource(load, None, torch.device("cpu"))
-    if failures == 2:
-        with pytest.raises(PoolError, match=r"^[^\n]*raise pools\.compress\.num_gpus[^\n]*$"):
-            source.encoder  # noqa: B018
-    else:
-        assert [source.encoder, source.encoder] == [encoder, encoder]
-    assert len(loads) == 2
 
 
 @pytest.mark.parametrize("writers", [0, 2])

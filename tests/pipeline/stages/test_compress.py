@@ -10,7 +10,6 @@ import sys
 from dataclasses import dataclass, replace
 
 import pytest
-import torch
 from jobs_for_tests import job, plan_of
 from methods_as_files import own_method
 from ray import cloudpickle
@@ -53,26 +52,6 @@ def test_only_the_caches_that_the_row_names_are_filled(one_clip, compress):
     assert one_clip.plan.caches[first].keys() == set()
 
 
-def test_what_a_lost_worker_has_written_is_counted_and_not_computed_again(one_clip, compress):
-    first, second = one_clip.plan.caches
-    key = one_clip.decoded.clip_key
-    lost = compress(replace(one_clip.decoded, missing=[first]))
-    before = one_clip.plan.caches[first].row(key).table
-    row = compress(one_clip.decoded)
-    assert set(json.loads(row.compress_ms)) == {first, second}
-    again = compress(one_clip.decoded)
-    assert one_clip.plan.caches[first].row(key).table.equals(before), "it is the same file"
-    assert set(json.loads(again.compress_ms)) == {first, second}
-    assert again.encode_ms == lost.encode_ms, "a clip that is done counts as encoded, once"
-    assert again.status == "ok"
-
-
-def test_a_clip_that_was_not_decoded_is_passed_on_without_its_frames(one_clip, compress):
-    row = compress(one_clip.decoded.failed("decode_failed", "no such file"))
-    assert (row.status, row.error) == ("decode_failed", "no such file")
-    assert row.pixels is None
-
-
 def test_frames_that_the_encoder_cannot_take_are_a_failed_row(one_clip, compress):
     row = compress(replace(one_clip.decoded, pixels_shape=[1, 2, 3, 3]))
     assert row.status == COMPRESS_VIDEO.failure
@@ -105,15 +84,6 @@ def test_a_method_that_fails_keeps_what_others_have_computed(one_clip, compress)
     assert one_clip.plan.caches[second].keys() == set()
 
 
-def test_the_threads_are_those_of_the_pool(one_clip):
-    before = torch.get_num_threads()
-    try:
-        one_clip.start(COMPRESS_VIDEO)
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)
-
-
 OWN = own_method("Own")
 
 
@@ -138,15 +108,6 @@ def test_a_worker_with_another_checkout_does_not_start(plan, monkeypatch):
         f"the code of method 'uniform' on {socket.gethostname()} is not the driver's "
         "(edited_digest): install the same code on every node, and restart its workers"
     )
-
-
-def test_a_driver_with_edited_code_is_not_served_by_released_code(plan, tmp_path, monkeypatch):
-    edited(monkeypatch, "0123456789abcdef")
-    compressor = build_method("tango", retention=0.25).compressor
-    cache = open_cache(str(tmp_path), plan.model, compressor)
-    edited(monkeypatch, None)
-    with pytest.raises(WorkerError, match="is not the driver's"):
-        raise_if_other_code({cache.name: compressor}, {cache.name: cache})
 
 
 # A worker as it starts, with the released code and with an edited file on its machine.

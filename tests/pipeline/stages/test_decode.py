@@ -41,18 +41,9 @@ def test_a_row_gains_its_frames_and_keeps_everything_else():
     assert given.pixels is None
 
 
-def test_bounds_are_honoured():
-    result = decode(row(clip("closed_gop.mp4"), 1.0, 2.0))
-    assert numbers_of(pixels_of(result)) == [24, 27, 30, 34, 37, 41, 44, 48]
-
-
 def test_a_frame_folder_is_a_video(tmp_path):
     result = decode(row(write_folder(tmp_path / "frames", 8)))
     assert numbers_of(pixels_of(result)) == list(range(1, 9))
-
-
-def test_warnings_travel_with_the_row():
-    assert "announced" in " ".join(decode(row(clip("half.mkv"))).warnings)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file whose first byte is unreadable")
@@ -85,7 +76,7 @@ def test_a_bad_clip_is_a_failed_row_of_one_line(case, tmp_path):
     result = decode_video(bad, spec=spec, timeout_s=120, memory_gib=4)
     assert result.status == "decode_failed"
     assert result.pixels is None
-    assert result.frame_times == []
+    assert result.frame_times is None
     assert source_of(vars(result)) is None
     assert result.error.startswith("decode: ")
     assert bad.path in result.error
@@ -100,11 +91,6 @@ def test_a_file_that_only_the_driver_has_names_the_node(tmp_path):
     assert decode(row(gone)).error == said
     error = decode(row(gone, source_fingerprint="stat:1")).error
     assert error.startswith(f"{said} on {socket.gethostname()}, but it existed when")
-
-
-def test_a_row_that_failed_before_passes_through():
-    failed = row(clip("closed_gop.mp4"), status="decode_failed", error="earlier")
-    assert decode(failed) == failed
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces the limit")
@@ -145,21 +131,6 @@ def test_too_little_time_is_a_failed_row_that_names_the_setting(tmp_path, monkey
     assert decode_video(given, spec=SPEC, timeout_s=120, memory_gib=3.25).status == "ok"
 
 
-def test_a_crash_of_the_decoder_is_a_failed_row(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(broken_decord(tmp_path, "ctypes.string_at(0)"))
-    given = row(clip("closed_gop.mp4"))
-    explicit = replace(SPEC, decoder="decord")
-    result = decode_video(given, spec=explicit, timeout_s=120, memory_gib=3.5)
-    assert result.error == (f"decode: {given.path}: the decoder crashed with signal 11 (SIGSEGV)")
-    after = decode_video(given, spec=SPEC, timeout_s=120, memory_gib=3.5)
-    assert numbers_of(pixels_of(after)) == [0, 17, 34, 51, 68, 85, 102, 119]
-
-
-def test_a_limit_below_what_the_libraries_need_is_refused():
-    with pytest.raises(ValueError, match=r"decode.memory_gib must be at least 0.5, .* got 0.1"):
-        decode_video(row(clip("closed_gop.mp4")), spec=SPEC, timeout_s=120, memory_gib=0.1)
-
-
 @pytest.mark.parametrize("decoder", ["torchcodec", "torchcodec_cuda"])
 @pytest.mark.skipif(find_spec("torchcodec") is not None, reason="the extra is installed")
 def test_a_missing_decoder_stops_the_job_instead_of_failing_every_clip(decoder):
@@ -189,8 +160,3 @@ class TestDamagedClip:
         assert result.clip_key != "k"
         other = decode(replace(self.given(), video_id="other"), keep_damaged=True)
         assert other.clip_key != result.clip_key
-
-    def test_a_healthy_clip_keeps_its_key(self):
-        given = replace(self.given(), path=str(clip("vp9.webm")))
-        result = decode(given, keep_damaged=True)
-        assert (result.clip_key, result.damage) == ("k", [])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import weakref
 from dataclasses import dataclass, replace
-from operator import attrgetter
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.local import stream
 from pipeline.settings import Settings
-from pipeline.stages import device_faults
 from pipeline.stages.device_faults import (
     is_out_of_memory,
     poison_of,
@@ -84,13 +82,6 @@ def test_of_other_errors_the_gpu_itself_says_whether_it_is_lost(text):
     assert poison_of(RuntimeError(text), alive) is None
     assert poison_of(RuntimeError(text), dead) == text
     assert poison_of(RuntimeError(text)) is None, "there is no GPU here that could be lost"
-
-
-def test_a_library_that_cannot_start_has_no_memory_unless_the_gpu_is_lost():
-    text = "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
-    assert is_out_of_memory(RuntimeError(text))
-    assert poison_of(RuntimeError(text), alive) is None
-    assert poison_of(RuntimeError(text), dead) == text
 
 
 @pytest.mark.parametrize(
@@ -181,29 +172,6 @@ def test_the_method_without_memory_leaves_the_others_their_answers(one_clip, pro
     assert {caches[a.cell] for a in answers} == {first, second}
 
 
-def test_a_second_try_that_fits_is_no_failure(one_clip, compress):
-    first, _ = one_clip.plan.caches
-    compress.compressors[first] = failing(out_of_memory())
-    row = compress(one_clip.decoded)
-    assert (row.status, row.compress_errors) == ("ok", None)
-    assert compress.compressors[first].calls == [0, 1]
-    assert one_clip.plan.caches[first].keys() == {row.clip_key}
-
-
-def test_an_encoder_without_memory_is_tried_again(one_clip, compress):
-    encode, calls = compress.source.encoder.encode, []
-
-    def encode_again(*args):
-        calls.append(args)
-        if len(calls) == 1:
-            raise out_of_memory()
-        return encode(*args)
-
-    compress.source.encoder.encode = encode_again
-    assert compress(one_clip.decoded).status == "ok"
-    assert len(calls) == 2
-
-
 def test_a_lost_gpu_ends_the_process_and_not_only_the_clip(one_clip, compress):
     first, _ = one_clip.plan.caches
     compress.compressors[first] = failing(torch.AcceleratorError(ASSERT + ADVICE))
@@ -233,20 +201,6 @@ def with_errors(stage, error_of):
     return calls
 
 
-def test_answers_without_memory_are_tried_in_smaller_batches(answer):
-    stage, row = answer
-    first = stage(row).answers
-    longest = max(one.prompt_tokens for one in first)
-    calls = with_errors(stage, lambda rows, pruned: out_of_memory() if rows > longest else None)
-    again = stage(row).answers
-    compared = attrgetter("cell", "question_id", "text", "status")
-    assert list(map(compared, again)) == list(map(compared, first))
-    assert calls[0] > longest
-    assert calls[-1] <= longest
-    # After a lack of memory batches are smaller from the start.
-    assert sum(rows > longest for rows in calls) < len(first)
-
-
 def test_answers_that_never_fit_are_failed_rows_of_that_method_alone(answer):
     stage, row = answer
     pruned = [planned.name for planned in stage.methods if planned.method.pruner is not None]
@@ -255,31 +209,6 @@ def test_answers_that_never_fit_are_failed_rows_of_that_method_alone(answer):
     assert {a.cell for a in answers if a.status == "answer_failed"} == set(pruned) != set()
     assert all("out of memory" in a.error for a in answers if a.cell in pruned)
     assert {a.status for a in answers if a.cell not in pruned} <= {"ok", "unparsed"}
-
-
-def test_a_gpu_that_is_lost_while_answering_ends_the_process(answer):
-    stage, row = answer
-    lost = torch.AcceleratorError("CUDA error: an illegal memory access")
-    with_errors(stage, lambda rows, pruned: lost)
-    with pytest.raises(DeviceError, match="illegal memory access"):
-        stage(row)
-
-
-def test_the_gpu_is_asked_where_torch_has_used_it(monkeypatch):
-    asked = []
-
-    def ones(*args, device):
-        asked.append(device)
-        raise torch.AcceleratorError("CUDA error: unknown")
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: 0)
-    monkeypatch.setattr(device_faults.torch, "ones", ones)
-    assert poison_of(RuntimeError("CUDA error: unknown")) == "CUDA error: unknown"
-    assert asked == ["cuda:1"], "another device would get a context, which takes memory"
 
 
 def test_in_a_loop_a_lost_gpu_ends_the_job_in_one_line(one_clip):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from concurrent.futures import Future
-from contextlib import closing
 from dataclasses import replace
 from types import MethodType
 
@@ -15,7 +13,7 @@ import pytest
 from pipeline.clips import COMPRESS_VIDEO
 from pipeline.errors import DeviceError
 from pipeline.stages.threads import Writers, done_ahead
-from pipeline.storage.objects import NoConnectionError
+from pipeline.storage.objects import UnavailableError
 
 LONG_S = 60.0
 
@@ -89,35 +87,9 @@ def test_a_row_comes_when_its_token_sets_are_in_place(one_clip, stage, clips, is
         is_awaited.clear()
 
 
-def test_no_third_clip_is_taken_before_the_first_is_written(one_clip, stage, clips, is_awaited):
-    (cache, *_) = one_clip.plan.caches.values()
-    gated(cache, is_awaited)
-
-    def coming():
-        yield from clips[:2]
-        assert is_awaited.is_set(), "nobody has waited for the first clip"
-        yield clips[2]
-
-    assert [row.video_id for row in stage.stream(coming())] == ["a", "b", "c"]
-
-
-def test_a_token_set_that_cannot_be_written_is_an_error_of_its_method(one_clip, stage, clips):
-    first, second = one_clip.plan.caches
-
-    def broken(self, *_):
-        raise ValueError("no such\nthing")
-
-    cache = one_clip.plan.caches[second]
-    cache.write = MethodType(broken, cache)
-    for row in stage.stream(clips):
-        assert row.status == "ok"
-        assert json.loads(row.compress_errors) == {second: "ValueError: no such thing"}
-        assert set(json.loads(row.compress_ms)) == {first}, "the other is not counted as made"
-
-
 def test_a_store_that_fails_is_a_fault_of_the_clip(one_clip, stage, clips):
     def unreachable(self, *_):
-        raise NoConnectionError("the store does not answer")
+        raise UnavailableError("the store does not answer")
 
     (cache, *_) = one_clip.plan.caches.values()
     cache.write = MethodType(unreachable, cache)
@@ -143,63 +115,6 @@ def test_a_clip_is_given_back_before_the_process_of_the_next_one_ends(stage, cli
         next(rows)
 
 
-def test_on_a_cpu_and_a_disk_no_other_thread_writes(one_clip):
-    assert one_clip.start(COMPRESS_VIDEO).writers.most == 0
-
-
-def wait_until(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("most", [0, 1, 3])
-def test_results_come_in_order_and_errors_in_their_place(most):
-    def work(job):
-        if job % 3 == 2:
-            raise ValueError(f"no {job}")
-        return job * 10
-
-    found = [
-        (job, str(got.exception() or got.result()))
-        for job, got in done_ahead(range(7), work, most, lambda job: most)
-    ]
-    expected = [str(n * 10) if n % 3 != 2 else f"no {n}" for n in range(7)]
-    assert found == list(enumerate(expected))
-
-
-def test_so_many_are_done_ahead_and_not_more():
-    taken, done = [], []
-
-    def jobs():
-        for number in range(20):
-            taken.append(number)
-            yield number
-
-    with closing(done_ahead(jobs(), done.append, 3, lambda job: 3)) as coming:
-        next(coming)
-        wait_until(lambda: len(done) == 4)
-        time.sleep(0.05)
-        assert (taken, done) == ([0, 1, 2, 3], [0, 1, 2, 3])
-        next(coming)
-        wait_until(lambda: len(done) == 5)
-        assert taken == [0, 1, 2, 3, 4]
-
-
-def test_a_job_that_leaves_less_room_is_ahead_of_fewer():
-    taken, ahead = [], []
-
-    def jobs():
-        for number in range(8):
-            taken.append(number)
-            yield number
-
-    for job, _ in done_ahead(jobs(), lambda job: job, 4, lambda job: 1 if job > 3 else 4):
-        ahead.append(len(taken) - 1 - job)
-    assert ahead == [4, 3, 2, 1, 1, 1, 1, 0]
-
-
 @pytest.mark.parametrize("how", ["closed", "jobs fail", "never begun"])
 def test_the_thread_has_nothing_to_do_afterwards(how):
     running, release = threading.Event(), threading.Event()
@@ -216,7 +131,7 @@ def test_the_thread_has_nothing_to_do_afterwards(how):
             release.wait(60)
         return job
 
-    coming = done_ahead(jobs(), work, 2, lambda job: 2)
+    coming = done_ahead(jobs(), work, 2)
     if how != "never begun":
         job, got = next(coming)
         assert (job, got.result()) == (0, 0)

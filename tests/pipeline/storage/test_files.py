@@ -31,13 +31,6 @@ def test_a_file_written_in_pieces_is_there_when_it_is_whole(tmp_path, kind):
     assert [info.name for info in storage.files()] == ["a"]
 
 
-def test_a_file_url_is_a_local_path(tmp_path):
-    storage = Storage.at(f"file://{tmp_path}/my%20cache")
-    storage.write("a", b"bytes")
-    assert storage.is_local
-    assert (tmp_path / "my cache" / "a").read_bytes() == b"bytes"
-
-
 def test_urls_of_fsspec_file_systems_work_like_directories():
     storage = Storage.at("memory://bucket/cache").child("one")
     storage.write("b.parquet", b"bytes")
@@ -63,12 +56,3 @@ def test_a_directory_is_made_once(tmp_path, kind):
     assert storage.is_folder()
     with pytest.raises(FileExistsError):
         storage.create()
-
-
-def test_parts_of_a_file_can_be_read(tmp_path):
-    storage = Storage.at(tmp_path)
-    storage.write("a", b"0123456789")
-    with storage.opened("a") as file:
-        assert file.read_at(3, 4) == b"456"
-    with pytest.raises(FileNotFoundError):
-        storage.opened("b")

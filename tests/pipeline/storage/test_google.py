@@ -10,9 +10,9 @@ from gcs_server import gcs_server
 from s3_server import times
 
 from pipeline.storage import Storage
+from pipeline.storage.copies import VideoCache, remote_fingerprint
 from pipeline.storage.leases import Lease, LeaseError
 from pipeline.storage.objects import ObjectStore
-from pipeline.storage.videos import VideoCache, remote_fingerprint
 
 BUCKET = "tango-test"
 

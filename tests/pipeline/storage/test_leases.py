@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 
@@ -96,20 +95,6 @@ def test_a_lease_that_is_given_back_says_so_and_is_free(lease_of, run):
         assert contents(run) == [RELEASED]
 
 
-def test_a_lease_on_a_disk_expires_unless_it_is_renewed(tmp_path, clock):
-    first, second = (Lease(Storage.at(tmp_path), clock) for _ in range(2))
-    first.take()
-    clock.sleep(EXPIRES_S - 1)
-    first.renew()
-    clock.sleep(EXPIRES_S - 1)
-    with pytest.raises(LeaseError):
-        second.take()
-    clock.sleep(2)
-    second.take()
-    with pytest.raises(LeaseError, match="was taken over by the driver on host"):
-        first.renew()
-
-
 def test_in_a_store_the_clock_of_the_store_counts_and_no_other(in_store, monkeypatch):
     Lease(in_store).take()
     pretend(in_store, **ELSEWHERE)
@@ -123,14 +108,6 @@ def test_in_a_store_the_clock_of_the_store_counts_and_no_other(in_store, monkeyp
         Lease(in_store).take()
     monkeypatch.setattr(ObjectStore, "age_s", lambda self, path: EXPIRES_S + 1)
     Lease(in_store).take()
-
-
-def test_a_living_driver_of_an_earlier_version_has_the_run(in_store):
-    holder = {"owner": "x", **ELSEWHERE, "taken_at": "", "renewed_at": "", "write": "y"}
-    in_store.write(".lease.json", json.dumps(holder).encode())
-    with pytest.raises(LeaseError, match="node7"):
-        Lease(in_store).take()
-    Lease(in_store).take(steal=True)
 
 
 def test_a_dead_driver_of_this_machine_is_no_driver(lease_of, run):
@@ -210,26 +187,6 @@ def test_a_damaged_lease_file_holds_nobody_up(lease_of, run, content):
 def test_of_many_who_ask_at_once_one_gets_it(lease_of):
     leases = [lease_of() for _ in range(8)]
     assert len(taken_at_once(leases)) == 1
-
-
-def test_two_threads_of_one_driver_may_renew_at_once(lease_of):
-    lease = lease_of()
-    lease.take()
-    errors = []
-
-    def renew():
-        try:
-            for _ in range(5):
-                lease.renew()
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=renew) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
 
 
 def test_a_lost_answer_loses_no_lease(in_store, server):

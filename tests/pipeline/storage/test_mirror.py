@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pipeline.cache.fingerprint import SourceMissingError
 from pipeline.sources import Sources
-from pipeline.storage import Storage
-from pipeline.storage.copies import local_copy, mirrored
+from pipeline.storage.copies import VideoCache, local_copy, mirrored, remote_fingerprint
 from pipeline.storage.objects import ObjectStore
 from pipeline.storage.urls import Url
-from pipeline.storage.videos import VideoCache, remote_fingerprint
 from tango_core.benchmarks import build_benchmark
 
 
@@ -42,29 +38,11 @@ def test_a_benchmark_opens_a_mirror_and_its_clips_are_urls(server, release, tmp_
     assert server.counts()["HEAD"] == 1  # of `remote_fingerprint`; the listing knew it
 
 
-def test_a_second_job_reads_no_table_again_until_it_changes(server, release, tmp_path):
-    mirrored(release, tmp_path)
-    server.requests.clear()
-    again = mirrored(release, tmp_path)
-    assert server.counts()["GET"] == 0
-    ObjectStore("s3").write(f"{release.path}/questions.csv", b"video,question\none.mp4,Why?\n")
-    changed = mirrored(release, tmp_path)
-    assert changed.root != again.root
-    assert "Why?" in (changed.root / "questions.csv").read_text()
-
-
-def test_a_table_stands_for_its_folder(release, tmp_path):
-    mirror = mirrored(release / "questions.csv", tmp_path)
-    assert mirror.root.name == "questions.csv"
-    items = list(build_benchmark("custom", root=str(mirror.root)).items())
-    assert mirror.url_of(items[0].path) == f"{release}/one.mp4"
-
-
 def test_markers_of_folders_and_objects_named_like_folders_are_left_out(bucket, release, tmp_path):
     """What a console's "Create folder" writes, and `sub` beside `sub/two.mp4`."""
     store = ObjectStore("s3")
     for marker in ("mine/", "mine/sub/", "mine/empty/", "mine/sub/deep/"):
-        store._fs.call_s3("put_object", Bucket=bucket, Key=marker, Body=b"")
+        store.fs.call_s3("put_object", Bucket=bucket, Key=marker, Body=b"")
     store.write(f"{bucket}/mine/sub", b"an object")
     mirror = mirrored(release, tmp_path)
     items = list(build_benchmark("custom", root=str(mirror.root)).items())
@@ -72,23 +50,6 @@ def test_markers_of_folders_and_objects_named_like_folders_are_left_out(bucket, 
     assert urls == [f"{release}/one.mp4", f"{release}/sub/two.mp4"]
     with local_copy(release, wanted=lambda name: name.endswith("two.mp4")) as copy:
         assert [path.name for path in copy.rglob("*.mp4")] == ["two.mp4"]
-
-
-def test_markers_change_nothing_in_caches_and_runs(bucket):
-    storage = Storage.at(f"s3://{bucket}/runs")
-    storage.child("run").write("job.yaml", b"x")
-    for marker in ("runs/", "runs/run/", "runs/run/answers/"):
-        storage.store._fs.call_s3("put_object", Bucket=bucket, Key=marker, Body=b"")
-    assert storage.folders() == ["run"]
-    assert storage.child("run").names() == ["job.yaml"]
-    assert storage.child("run").child("answers").names() == []
-    with local_copy(Url(storage.location)) as copy:
-        assert [path.name for path in copy.rglob("*.yaml")] == ["job.yaml"]
-
-
-def test_nothing_at_a_url_is_one_line(release, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"benchmark\.root s3://.*/never: no files found"):
-        mirrored(release.parent / "never", tmp_path)
 
 
 def test_frames_and_single_urls_are_identified_by_listings(server, bucket, release, tmp_path):
@@ -105,11 +66,3 @@ def test_frames_and_single_urls_are_identified_by_listings(server, bucket, relea
     assert server.counts() == {"HEAD": 8, "LIST": 1}
     with pytest.raises(SourceMissingError):
         sources(f"{release}/gone.mp4", False)
-
-
-def test_bytes_identify_a_video_where_they_are_asked_for(release, tmp_path):
-    sources = Sources((), VideoCache(str(tmp_path / "cache"), 1))
-    local = tmp_path / "copy.mp4"
-    local.write_bytes(b"one.mp4" * 100)
-    assert sources(f"{release}/one.mp4", True) == sources(str(local), True)
-    assert Path(tmp_path / "cache").exists()

@@ -12,8 +12,8 @@ from pipeline.plan import plan_clips
 from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.decode import decode_video
+from pipeline.storage.copies import VideoCache
 from pipeline.storage.objects import ObjectStore
-from pipeline.storage.videos import ChangedError, VideoCache
 from tango_core.types import VideoItem
 from tango_core.video import FrameSpec
 
@@ -67,40 +67,3 @@ def test_a_replaced_video_is_not_decoded_under_the_key_of_the_old_one(put, tmp_p
     again = planned(url, there)
     assert again.clip_key != row.clip_key
     assert decode(again, videos=there).status == "ok"
-
-
-def test_one_that_is_replaced_while_it_is_planned_has_one_version(put, tmp_path):
-    videos, url = VideoCache(str(tmp_path), 1), put("closed_gop.mp4")
-    sources = Sources((), videos)
-    sources(url, False)
-    put("vp9.webm")
-    with pytest.raises(ChangedError, match=SAID):
-        sources(url, True)
-
-
-@pytest.mark.parametrize("name", ["closed_gop.mp4", "mirrored.mp4"])
-def test_bytes_alone_name_a_version_as_well(name, put, tmp_path):
-    videos, url = VideoCache(str(tmp_path), 1), put(name)
-    wanted = source_fingerprint(str(clip(name)), True)
-    put("vp9.webm")
-    with pytest.raises(ChangedError, match=SAID), videos.fetched(url, wanted):
-        pass
-    assert kept(videos) == []
-    put(name)
-    with videos.fetched(url, wanted) as path:
-        assert source_fingerprint(path, True) == wanted
-
-
-def test_the_frames_of_a_directory_are_looked_at(bucket, tmp_path):
-    store, url = ObjectStore("s3"), f"s3://{bucket}/frames"
-    (tmp_path / "frames").mkdir()
-    for number in range(3):
-        (tmp_path / f"frames/{number}.png").write_bytes(bytes([number]))
-        store.write(f"{bucket}/frames/{number}.png", bytes([number]))
-    wanted = source_fingerprint(str(tmp_path / "frames"), True)
-    with VideoCache(str(tmp_path / "first"), 1).fetched(url, wanted):
-        pass
-    store.write(f"{bucket}/frames/1.png", b"other")
-    other = VideoCache(str(tmp_path / "other"), 1)
-    with pytest.raises(ChangedError, match=SAID), other.fetched(url, wanted):
-        pass

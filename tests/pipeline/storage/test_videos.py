@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 from pathlib import Path
 
 import pytest
 from s3_server import times
 
+from pipeline.storage.copies import ChangedError, VideoCache, remote_fingerprint
 from pipeline.storage.objects import ObjectStore
-from pipeline.storage.videos import ChangedError, VideoCache, remote_fingerprint
 
 MIB = 2**20
 
@@ -36,15 +35,6 @@ def files(root: Path) -> list[Path]:
 def fetch(cache: VideoCache, url: str, fingerprint: str) -> bytes:
     with cache.fetched(url, fingerprint) as path:
         return Path(path).read_bytes()
-
-
-def test_a_video_is_fetched_once_and_keeps_its_suffix(server, put, tmp_path):
-    cache, (url, version) = VideoCache(str(tmp_path), 1), put("a.mp4")
-    server.requests.clear()
-    with cache.fetched(url, version) as path:
-        assert path.endswith(".mp4")
-    assert fetch(cache, url, version) == b"v" * 1000
-    assert server.counts()["GET"] == 1
 
 
 def test_a_replaced_video_is_another_one(put, tmp_path):
@@ -144,23 +134,3 @@ def test_several_processes_share_one_small_directory(put, tmp_path):
         worker.join(60)
     assert found == [None, None, None]
     assert sum(path.stat().st_size for path in files(tmp_path)) <= 2.5 * MIB
-
-
-def test_threads_that_want_one_video_fetch_it_once(server, put, tmp_path):
-    cache, video = VideoCache(str(tmp_path), 1), put("a.mp4")
-    server.requests.clear()
-    threads = [threading.Thread(target=fetch, args=(cache, *video)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert server.counts()["GET"] == 1
-
-
-def test_a_directory_of_frames_is_one_video(bucket, tmp_path):
-    store = ObjectStore("s3")
-    for number in range(3):
-        store.write(f"{bucket}/frames/{number}.png", bytes([number]) * 10)
-    url = f"s3://{bucket}/frames"
-    with VideoCache(str(tmp_path), 1).fetched(url, remote_fingerprint(url)) as path:
-        assert sorted(child.name for child in Path(path).iterdir()) == ["0.png", "1.png", "2.png"]

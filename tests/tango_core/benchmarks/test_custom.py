@@ -81,25 +81,12 @@ def test_letters_in_front_of_all_options_are_taken_off(load_row):
     assert load_row(options=["A. red", "blue"]).questions[0].choices == ("A. red", "blue")
 
 
-def test_absolute_paths_and_addresses_stay_as_they_are(read_table, tmp_path):
-    items = read_table(f"video\n{tmp_path}/x.mp4\ns3://bucket/y.mp4\n../z.mp4\n")
-    assert [item.path for item in items] == [
-        f"{tmp_path}/x.mp4",
-        "s3://bucket/y.mp4",
-        f"{tmp_path}/../z.mp4",
-    ]
-    assert all(item.questions == () for item in items)  # whether they are there or not
-
-
 def test_answers_to_free_form_questions_are_not_scored_and_that_is_said(read_table, caplog):
     with caplog.at_level(logging.WARNING):
         (item,) = read_table("video,question,answer\na.mp4,What happens?,A dog runs.\n")
     assert item.questions[0].answer is None
     assert "1 free-form answer is not scored; a column match" in caplog.text
     assert item.questions[0].accepted == ()
-    with caplog.at_level(logging.WARNING):
-        read_table("video,question,answer\na.mp4,What happens?,A dog runs.\na.mp4,Where?,At sea.\n")
-    assert "2 free-form answers are not scored; a column match" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -121,54 +108,27 @@ def test_a_free_form_answer_with_a_match_is_scored(load_row, answer, accepted, m
     assert not caplog.records
 
 
-def test_a_column_that_is_nearly_another_draws_one_warning(read_table, caplog):
-    header = "video,question,option\n"
-    with caplog.at_level(logging.WARNING):
-        items = read_table(header + "a.mp4,What?,red|blue\nb.mp4,What?,red|blue\n")
-    assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
-        "column 'option' is taken for a group; did you mean 'options'?"
-    ]
-    assert items[0].questions == (Question("2", "What?", groups={"option": "red|blue"}),)
-
-
-def test_a_cell_that_a_data_frame_left_empty_is_no_group_and_no_id(read_table):
-    """`json.dumps` of a frame's rows writes NaN there."""
-    rows = [{"video": "a.mp4", "question": "What?", "id": float("nan"), "type": float("nan")}] * 2
-    (item,) = read_table("\n".join(map(json.dumps, rows)), "t.jsonl")
-    assert [(one.id, dict(one.groups)) for one in item.questions] == [("1", {}), ("2", {})]
-
-
-@pytest.mark.parametrize(("text", "row", "message"), MALFORMED["custom_csv"])
-def test_a_malformed_row_is_refused_in_one_line(read_table, tmp_path, text, row, message):
+@pytest.mark.parametrize(
+    ("name", "text", "row", "message"),
+    [("questions.csv", *case) for case in MALFORMED["custom_csv"]]
+    + [("t.jsonl", *case) for case in MALFORMED["custom_jsonl"]],
+)
+def test_a_malformed_row_is_refused_in_one_line(read_table, tmp_path, name, text, row, message):
     with pytest.raises(ValueError, match=message) as error:
-        read_table(text)
-    assert str(error.value).startswith(f"{tmp_path / 'questions.csv'}, row {row}: ")
+        read_table(text, name)
+    assert str(error.value).startswith(f"{tmp_path / name}, row {row}: ")
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("text", "row", "message"), MALFORMED["custom_jsonl"])
-def test_a_malformed_line_is_refused_in_one_line(read_table, text, row, message):
-    with pytest.raises(ValueError, match=message) as error:
-        read_table(text, "t.jsonl")
-    assert f"t.jsonl, row {row}: " in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("text", ["", "\n\n", "video,question\n"])
-def test_a_table_without_rows_is_refused(read_table, text):
+def test_a_table_without_rows_is_refused(read_table):
     with pytest.raises(ValueError, match=r"questions\.csv: no rows"):
-        read_table(text)
+        read_table("video,question\n")
 
 
 def test_a_table_in_another_encoding_is_refused(tmp_path):
     (tmp_path / "q.csv").write_bytes("video,question\na.mp4,Où?\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"q\.csv: not UTF-8 text"):
         build_benchmark("custom", root=str(tmp_path / "q.csv"))
-
-
-def test_a_device_is_no_folder_of_videos():
-    with pytest.raises(ValueError, match="'/dev/zero' is neither a folder, nor a table"):
-        build_benchmark("custom", root="/dev/zero")
 
 
 @pytest.fixture
@@ -196,17 +156,6 @@ def test_a_folder_is_its_videos_and_folders_of_images_by_name(folder):
     assert items[:2] == list(build_benchmark("custom", root=str(folder)).items(2))
 
 
-def test_a_folder_linked_into_itself_is_read_once(folder):
-    (folder / "loop").symlink_to(folder, target_is_directory=True)
-    assert len(list(build_benchmark("custom", root=str(folder)).items())) == 5
-
-
-def test_a_folder_of_images_alone_and_a_single_video_are_one_item(folder):
-    for name in ("frames", "b.mp4"):
-        (item,) = build_benchmark("custom", root=str(folder / name)).items()
-        assert (item.video_id, item.path) == (name, str(folder / name))
-
-
 def test_a_folder_s_table_is_used_instead_of_its_files(folder):
     (folder / "questions.jsonl").write_text('{"video": "b.mp4", "question": "What?"}')
     (item,) = build_benchmark("custom", root=str(folder)).items()
@@ -224,8 +173,6 @@ def test_a_root_that_is_no_place_for_videos_is_refused(folder):
         build_benchmark("custom", root=str(empty))
     with pytest.raises(ValueError, match="neither a folder, nor a table"):
         build_benchmark("custom", root=str(folder / "notes.txt"))
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        build_benchmark("custom", root=str(folder / "nowhere"))
     with pytest.raises(ValueError, match=r"benchmark\.root is missing"):
         build_benchmark("custom")
     with pytest.raises(ValueError, match=r"unknown benchmark\.split 'train'"):

@@ -33,15 +33,11 @@ def test_a_class_states_its_name_its_splits_and_its_protocols(name):
     assert found.name == name
     assert "test" in found.splits
     assert {"vlmevalkit", "lmms_eval"} <= set(found.protocols)
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_a_public_benchmark_states_its_column_and_its_files(name):
-    found = benchmark_class(name)
-    assert found.title
-    assert found.paper_column
-    assert found.vlmevalkit_table
-    assert found.lmms_eval_samples
+    if name in PUBLIC:
+        assert found.title
+        assert found.paper_column
+        assert found.vlmevalkit_table
+        assert found.lmms_eval_samples
 
 
 def test_papers_print_the_benchmarks_in_this_order():
@@ -89,13 +85,6 @@ def test_a_wrong_name_ends_in_one_line(modules, name, message):
         build_benchmark(name)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_settings_of_a_benchmark_of_ones_own_are_checked(modules):
-    with pytest.raises(ValueError, match=r"unknown benchmark\.split 'val'"):
-        build_benchmark("small_bench:Small", split="val")
-    with pytest.raises(ValueError, match=r"unknown benchmark\.protocol 'mine'"):
-        build_benchmark("small_bench:Small", protocol="mine")
 
 
 def test_reports_know_nothing_of_a_benchmark_that_is_not_here():

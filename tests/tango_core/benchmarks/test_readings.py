@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from golden_files import GOLDEN_DIR
 
@@ -116,28 +115,6 @@ def test_letters_of_videomme_v2_are_those_of_the_harnesses(case):
     assert harness_letter(case["reply"]) == case["vlmevalkit"] == case["lmms_eval"]
 
 
-@pytest.mark.parametrize("name", ["vlmevalkit_reasoning", "lmms_eval_reasoning"])
-@pytest.mark.parametrize(
-    "reasoning",
-    [
-        "Option A shows a dog, but the animal meows.\n",
-        "First (A) and then (B) are seen.\n\n",
-        "<think>The answer is A. No.</think>\n",
-        "A. dog: not seen\nB. cat: not seen\n",
-    ],
-)
-def test_the_final_answer_counts_whatever_the_reasoning_names(name, reasoning):
-    protocol = benchmark_class("videomme_v2").protocols[name]
-    one = Question("q", "Which?", ("dog", "cat", "horse", "cow"), 2)
-    for line in ("Final Answer: C", "**Final Answer: C**", "Final Answer: (C)"):
-        assert protocol.read_choice(reasoning + line, one) == 2
-        assert protocol.harness_score(line, one) == 1.0
-    # Ours is strict where theirs is not.
-    assert protocol.harness_score("Clearly a horse", one) == 1.0
-    assert protocol.read_choice("Clearly a horse", one) == 2
-    assert protocol.harness_score("He sees C", Question("q", "Which?", tuple("abcdefgh"), 7)) == 1.0
-
-
 # What our reader makes of the golden replies, where it is not what the harness reads.
 OURS = {
     "24.3 seconds to 30.4 seconds": (24.3, 30.4),
@@ -161,17 +138,6 @@ class TestIoU:
     def test_is_the_harnesses(self, case):
         assert span_iou(case["a"], case["b"]) == pytest.approx(case["iou"])
 
-    def test_is_the_share_of_covered_milliseconds(self):
-        rng = np.random.default_rng(0)
-        for _ in range(50):
-            one, other = np.sort(rng.integers(0, 400, (2, 2)), axis=1)
-            ticks = np.arange(400)
-            first, second = ((low <= ticks) & (ticks < high) for low, high in (one, other))
-            together = (first | second).sum()
-            expected = (first & second).sum() / together if together else 0.0
-            # Between spans that do not meet, the covered length has a gap: IoU is 0 either way.
-            assert span_iou(tuple(one / 1000), tuple(other / 1000)) == pytest.approx(expected)
-
 
 @pytest.mark.parametrize(
     ("reply", "readable", "score", "correct"),
@@ -187,11 +153,3 @@ def test_a_span_is_right_from_half_on(reply, readable, score, correct):
     found = judge(reply, Question("q", "When?", span=(10.0, 20.0)), lambda *_: None)
     assert (found.readable, found.score, found.correct) == (readable, pytest.approx(score), correct)
     assert found.answer_text == "10 to 20 s"
-
-
-@pytest.mark.parametrize(
-    "options", [{"span": (3, 2)}, {"span": (-1, 2)}, {"span": (1, 2), "choices": ("a", "b")}]
-)
-def test_questions_have_one_kind_of_answer(options):
-    with pytest.raises(ValueError, match="span must be"):
-        Question("q", "When?", **options)

@@ -17,7 +17,6 @@ from releases import (
 )
 
 from tango_core.benchmarks import benchmark_class
-from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.benchmarks.protocols.subtitles import Cue, Watched, cues_of_srt
 from tango_core.benchmarks.public.longvideobench import packed
 from tango_core.models import MODELS, model_entry
@@ -51,22 +50,6 @@ class TestFiles:
         lines = [tuple(it for it in cue.lines if it and not it.isdigit()) for cue in found]
         assert [replace(cue, lines=own) for cue, own in zip(found, lines, strict=True)] == CUES
 
-    @pytest.mark.parametrize("text", ["", "WEBVTT", "no times at all"])
-    def test_a_file_without_cues_has_none(self, text):
-        assert cues_of_srt(text) == []
-
-    @pytest.mark.parametrize(
-        ("text", "cues"),
-        [
-            ("1\r\n00:00:01.5 --> 00:00:02,25 X1:3\r\na\r\n\r\n2\r\n", [(1500, 2250, "a||2|")]),
-            ("00:00:01,000 --> 00:00:02,000\n", [(1000, 2000, "")]),
-            ("\ufeff1\n01:00:00,001 --> 01:00:00,002\nb", [(3600001, 3600002, "b")]),
-        ],
-    )
-    def test_odd_files_are_read_all_the_same(self, text, cues):
-        found = [(cue.start_ms, cue.end_ms, "|".join(cue.lines)) for cue in cues_of_srt(text)]
-        assert found == cues
-
     @pytest.mark.parametrize(
         "text", ["", "{", '{"a": 1}', '[{"line": "x"}]', '[{"timestamp": [1]}]']
     )
@@ -99,20 +82,6 @@ class TestVideoMME:
             theirs = case[protocol].split("\n")
             assert len(set(ours) ^ set(theirs)) <= 2
             assert abs(len(ours) - len(theirs)) <= 2
-
-    def test_where_the_model_is_shown_vlmevalkits_frames_the_lines_are_exact_without_the_rate(
-        self,
-    ):
-        """As InternVL is; its last frame is not the video's, which would tell the rate."""
-        for case in (one for one in GOLDEN["cases"] if "vlmevalkit" in one):
-            blind = replace(watched_of(case), rate=None)
-            step = case["num_frames"] / (blind.num_frames + 1)
-            times = [int(number * step) / case["rate"] for number in range(1, blind.num_frames + 1)]
-            text = GOLDEN["files"][case["file"]]
-            seen = replace(blind, times=tuple(times))
-            assert chosen("vlmevalkit", text, seen) == case["vlmevalkit"]
-            others = replace(blind, times=tuple(time / 2 for time in times))
-            assert chosen("vlmevalkit", text, others) == chosen("vlmevalkit", text, blind)
 
     @pytest.mark.parametrize(
         ("duration_s", "last_shown_s", "rate"),
@@ -186,16 +155,6 @@ class TestVideoMMEV2:
         assert prompt.before == ""
         assert prompt.after.startswith(before + asked + after)
 
-    @pytest.mark.parametrize(
-        "text", [None, "", "\n", '{"text": "a"}\n{"text', '["a"]', '{"word": "a"}']
-    )
-    def test_without_words_lmms_eval_says_nothing_and_vlmevalkit_lists_none(self, text):
-        plain = V2["lmms_eval"].render(QUESTION)
-        watched = Watched(4, 5.0)
-        assert V2["lmms_eval"].prompt(QUESTION, Subtitles(text), watched) == plain
-        listed = V2["vlmevalkit"].prompt(QUESTION, Subtitles(text), watched).after
-        assert "listed below:\n\nQuestion: " in listed
-
 
 ABOUT = "starting_timestamp_for_subtitles"
 ASKED = Question("q", LONG["question"], tuple(LONG["candidates"]), 0)
@@ -227,19 +186,18 @@ class TestLongVideoBench:
             blind = internvl.prompt(ASKED, subtitles, Watched(watched.num_frames, length_s))
             assert len(blind.after) == pytest.approx(len(prompt.after), abs=nearly)
 
-    def write(self, root, folder="subtitles", **changes):
+    def write(self, root, **changes):
         """A release in which one video has subtitles, which begin with its fifth second."""
         longvideobench_release(root)
         rows = json.loads((root / "lvb_val.json").read_text())
         (root / "lvb_val.json").write_text(json.dumps([{**r, ABOUT: 5.0, **changes} for r in rows]))
-        (root / folder).mkdir(parents=True)
+        (root / "subtitles").mkdir(parents=True)
         cues = [{"timestamp": [6.0, 8.0], "text": "hello"}]
-        (root / folder / "long-_1_en.json").write_text(json.dumps(cues))
+        (root / "subtitles" / "long-_1_en.json").write_text(json.dumps(cues))
         return root
 
-    @pytest.mark.parametrize("folder", ["subtitles", "longvideobench/subtitles"])
-    def test_clips_come_with_their_subtitles_in_the_video_s_own_seconds(self, folder, tmp_path):
-        benchmark = load("longvideobench", self.write(tmp_path, folder), subtitles=True)
+    def test_clips_come_with_their_subtitles_in_the_video_s_own_seconds(self, tmp_path):
+        benchmark = load("longvideobench", self.write(tmp_path), subtitles=True)
         found = {item.video_id: item.subtitles for item in benchmark.items()}
         assert found["short_2"] == Subtitles(None)
         assert json.loads(found["long-_1"].text) == [[1.0, 3.0, "hello"]]
@@ -282,25 +240,6 @@ class TestBenchmarks:
         dated = load("videomme", root, subtitles=True, protocol="lmms_eval@0.7.3")
         assert dated.protocol.name == "lmms_eval@0.7.3+subtitles"
 
-    @pytest.mark.parametrize(
-        ("name", "write", "file"),
-        [
-            *(
-                ("videomme", videomme_release, f"{folder}/-b_B-b_B-b1.srt")
-                for folder in ("subtitle", "subtitles", "videomme/subtitle")
-            ),
-            *(
-                ("videomme_v2", videomme_v2_release, f"{folder}/001.jsonl")
-                for folder in ("subtitle", "subtitle/subtitle", "videomme_v2/subtitle")
-            ),
-        ],
-    )
-    def test_they_are_found_where_the_harnesses_put_them(self, name, write, file, tmp_path):
-        touch(write(tmp_path), file)
-        (tmp_path / file).write_text("words")
-        found = [item.subtitles for item in load(name, tmp_path, subtitles=True).items()]
-        assert Subtitles("words") in found
-
     def test_a_release_without_any_is_refused_with_the_command_that_fetches_them(self, tmp_path):
         root = videomme_release(tmp_path)
         with pytest.raises(FileNotFoundError, match="true: no subtitles of") as error:
@@ -321,16 +260,3 @@ class TestBenchmarks:
     ):
         with pytest.raises(ValueError, match=rf"benchmark\.subtitles true: .*{message}"):
             load(name, write(tmp_path), subtitles=True, protocol=protocol)
-
-
-@pytest.mark.parametrize(
-    ("name", "harness"),
-    [
-        ("vlmevalkit@2026-05", "vlmevalkit"),
-        ("vlmevalkit+subtitles", "vlmevalkit+subtitles"),
-        ("vlmevalkit@2026-05+subtitles", "vlmevalkit+subtitles"),
-    ],
-)
-def test_answers_with_subtitles_are_those_of_another_protocol(name, harness):
-    """So they are never paired with answers without, nor set beside published ones."""
-    assert harness_of(name) == harness

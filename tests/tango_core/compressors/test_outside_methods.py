@@ -142,7 +142,7 @@ def test_an_installed_package_announces_methods_by_name(write, tmp_path):
             "does not define prune; define it",
         ),
         ("class Other: pass", "cannot be loaded: AttributeError: .* has no attribute 'First'"),
-        ("import not_there_at_all", "No module named 'not_there_at_all'; install not_there_at_all"),
+        ("import not_there_at_all", "No module named 'not_there_at_all'; install the package"),
         ("1 / 0", r"cannot be loaded \(wrong_module.py, line 1\): ZeroDivisionError"),
         ("def (", r"SyntaxError: .*wrong_module.py, line 1"),
         (

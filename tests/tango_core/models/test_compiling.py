@@ -1,9 +1,6 @@
 """`model.compile`: what is compiled, that results stay, and what happens without a compiler."""
 
 import logging
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -128,20 +125,6 @@ def test_replies_of_compiled_layers_are_the_same(saved, backend, pruned):
     assert backend.graphs == made, "lengths are no part of the program"
 
 
-def test_nothing_is_compiled_unless_asked_for(backend):
-    assert not describe_model("tiny").compile
-    load_encoder("tiny", device="cpu")
-    load_language_model("tiny", device="cpu")
-    assert backend.graphs == 0
-
-
-def test_a_checkpoint_is_compared_with_its_configuration_without_a_compiler(saved, backend):
-    spec = describe_model(saved[0], saved[1], device="cpu", compile=True)
-    load_encoder(spec, device="meta")
-    load_language_model(spec, device="meta")
-    assert backend.graphs == 0
-
-
 def test_without_a_compiler_one_line_says_so_and_both_halves_work(saved, monkeypatch, caplog):
     monkeypatch.setattr(kernels, "BACKEND", refuses)
     name, path = saved
@@ -182,23 +165,3 @@ def test_the_embedded_model_with_real_kernels(monkeypatch, tmp_path):
     torch.testing.assert_close(compiled.tokens, plain.tokens, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(compiled.saliency, plain.saliency, rtol=1e-3, atol=1e-6)
     assert said == said_compiled
-
-
-@pytest.mark.slow
-def test_a_machine_without_a_c_compiler(tmp_path):
-    code = (
-        "from tango_core.models import load_encoder, load_language_model\n"
-        "options = {'device': 'cpu', 'compile': True}\n"
-        "halves = load_encoder('tiny', **options), load_language_model('tiny', **options)\n"
-        "print(len(halves))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "CXX": "/no/compiler", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
-    (line,) = (line for line in done.stderr.splitlines() if "model.compile" in line)
-    assert "/no/compiler" in line

@@ -185,14 +185,6 @@ class TestEncoder:
         other = load_encoder(family.name, str(path)).encode(frames).tokens
         assert not torch.allclose(other, expected, atol=1e-2)
 
-    def test_long_clips_give_the_same_as_their_parts(self, family, encoder):
-        frames = family.frames(24)
-        whole, end = fields(encoder.encode(frames, ALL_SIGNALS)), 16
-        part = VideoFrames(frames.pixels[end:], frames.timestamps[end:])
-        for name, expected in fields(encoder.encode(part, ALL_SIGNALS)).items():
-            assert len(expected) == (4 if family.pairs else 8)
-            assert_same(whole[name][-len(expected) :], expected)
-
     @pytest.mark.parametrize("batch", [1, 3, 64])
     def test_batches_of_any_size_give_the_same(self, family, path, features, batch):
         found = load_encoder(family.name, path, encode_batch=batch).encode(
@@ -201,34 +193,12 @@ class TestEncoder:
         for name, expected in fields(features).items():
             assert_same(fields(found)[name], expected)
 
-    def test_batches_are_measured_by_the_memory_of_their_rows(self, family, path, monkeypatch):
-        encoder, seen = load_encoder(family.name, path), {}
-        run = encoder._batches.run
-        monkeypatch.setattr(
-            encoder._batches,
-            "run",
-            lambda *rows, **sizes: seen.update(sizes) or run(*rows, **sizes),
-        )
-        frames = family.frames(4)
-        encoder.encode(frames)
-        of_a_frame = encoder.frame_bytes(*frames.pixels.shape[1:3])
-        per_row = 2 if family.pairs else 1
-        assert seen == {"row_bytes": of_a_frame * per_row, "frames_per_row": per_row}
-
     @pytest.mark.parametrize("num_frames", [4, 12])
     def test_the_cost_of_a_clip_is_what_torch_counts(self, family, encoder, num_frames):
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             found = encoder.encode(family.frames(num_frames))
         # Windows at the edge of a frame are smaller than those that are counted.
         assert found.encoder_flops == pytest.approx(counter.get_total_flops(), rel=0.05)
-
-    def test_the_same_clip_gives_the_same_bits(self, family, encoder, features):
-        again = fields(encoder.encode(family.frames(12), ALL_SIGNALS))
-        alone = encoder.encode_signals(family.frames(12), ALL_SIGNALS)
-        for name, expected in fields(features).items():
-            assert torch.equal(again[name], expected)
-            if name in ALL_SIGNALS:
-                assert torch.equal(getattr(alone, name), expected)
 
     def test_only_the_signals_asked_for_are_computed(self, family, encoder, features):
         source = ClipSource(3.0, 360)
@@ -267,7 +237,7 @@ class TestEncoder:
             assert whole.hidden[layer].shape[:2] == (len(whole.norms), math.prod(whole.grid))
             assert_same(parts.hidden[layer], whole.hidden[layer])
         for layer in (-1, last + 1):
-            with pytest.raises(ValueError, match=f"layer {layer} is not one of the tower of model"):
+            with pytest.raises(ValueError, match=f"layer {layer} is not one of model"):
                 encoder.trace(frames, [layer])
 
 
@@ -299,7 +269,7 @@ class TestReplies:
         video = family.whole(2)
         extra = None if video.companions is None else video.companions[..., :5]
         wrong = replace(video, tokens=video.tokens[:, :5], companions=extra)
-        with pytest.raises(ValueError, match=rf"width 5, but model {family.name} has"):
+        with pytest.raises(ValueError, match=rf"width 5 and .*, but model {family.name} has"):
             endless.answer(wrong, [family.asked])
 
     @pytest.mark.parametrize("positions", ["renumbered", "original"])
@@ -329,20 +299,6 @@ class TestReplies:
             pad_token_id=0,
         )
         assert generated[0].tolist() == expected
-
-    def test_prompts_share_the_clip_and_what_they_begin_with(self, family, endless):
-        asked, video = family.asked, family.some(4, 20)
-        prompts = [
-            Prompt(before, f"{asked.after} " * (1 + index % 4) + f"w{index}")
-            for index in range(5)
-            for before in ("", asked.before)
-        ]
-        shared, alone = (
-            endless.answer(video, prompts, share_prefix=share, max_new_tokens=6)
-            for share in (True, False)
-        )
-        assert [answer.text for answer in shared] == [answer.text for answer in alone]
-        assert len({answer.text for answer in shared}) > 1
 
     @pytest.mark.parametrize("name", METHODS_INSIDE)
     def test_replies_under_a_method_inside_do_not_depend_on_the_cache(self, family, endless, name):

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tango_core.models.kernels import attend, without_plans
 from tango_core.models.language.attention import attend_onwards, attend_whole
 from tango_core.models.towers.patch_tower import PatchPlan
 
@@ -46,34 +45,4 @@ def test_no_plan_is_made_for_a_length(seen, call):
     call()
     assert seen
     assert not any(seen)
-    assert torch.backends.cuda.cudnn_sdp_enabled()
-
-
-def test_on_the_host_nothing_is_set(seen):
-    attend(*(torch.randn(1, 2, 3, 4) for _ in range(3)), scale=1.0)
-    assert seen == [True]
-
-
-def test_what_was_set_is_set_again_when_the_last_one_leaves():
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        with without_plans():
-            pass
-        assert not torch.backends.cuda.cudnn_sdp_enabled()
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(True)
-    with without_plans():
-        with without_plans():
-            pass
-        assert not torch.backends.cuda.cudnn_sdp_enabled()
-    assert torch.backends.cuda.cudnn_sdp_enabled()
-
-
-def test_what_was_set_is_set_again_after_an_error(monkeypatch):
-    def fails(*parts, **options):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", fails)
-    with pytest.raises(torch.OutOfMemoryError):
-        attend(*parts(1, 2, 3, 4), scale=1.0)
     assert torch.backends.cuda.cudnn_sdp_enabled()

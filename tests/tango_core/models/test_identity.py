@@ -32,42 +32,26 @@ INTERNVL = LLAVA.replace('"pooling": "%s"', '"pooling": null')
 LARGER_STEP = LLAVA.replace('"sinks"', '"pooling_step": %d, "sinks"')
 
 
+ONEVISION = ("llava-onevision-7b", 32, "[28, 28]", "truncate", "bilinear")
+VIDEO = ("llava-video-7b", 64, "[28, 28]", "truncate", "average")
+PIXELS = ("qwen2.5-vl-7b", 32, "null", 16384, 8192)
+FEWER_PIXELS = {"position_rule": "hf5", "seconds_per_grid": 0.5, "max_pixels": 640}
+BILINEAR = {"pooling": "bilinear", "time_instruction": "none", "sampling": "middles"}
+LMMS_EVAL = {"frame_label": "lmms_eval", "sampling": "middles"}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
         ("tiny", {}, LLAVA % ("tiny", 8, "[128, 128]", "truncate", "bilinear")),
-        (
-            "llava-onevision-7b",
-            {},
-            LLAVA % ("llava-onevision-7b", 32, "[28, 28]", "truncate", "bilinear"),
-        ),
-        (
-            "llava-onevision-7b",
-            {"compile": True, "encode_batch": 3},
-            LLAVA % ("llava-onevision-7b", 32, "[28, 28]", "truncate", "bilinear"),
-        ),
-        ("llava-video-7b", {}, LLAVA % ("llava-video-7b", 64, "[28, 28]", "truncate", "average")),
-        (
-            "llava-video-7b",
-            {"pooling": "bilinear", "time_instruction": "none", "sampling": "middles"},
-            LLAVA % ("llava-video-7b", 64, "[28, 28]", "middles", "bilinear"),
-        ),
-        (
-            "llava-video-7b",
-            {"pooling_step": 2},
-            LLAVA % ("llava-video-7b", 64, "[28, 28]", "truncate", "average"),
-        ),
-        (
-            "tiny",
-            {"pooling_step": 4},
-            LARGER_STEP % ("tiny", 8, "[128, 128]", "truncate", "bilinear", 4),
-        ),
-        ("qwen2.5-vl-7b", {}, QWEN % ("qwen2.5-vl-7b", 32, "null", 16384, 8192)),
-        (
-            "qwen2.5-vl-7b",
-            {"position_rule": "hf5", "seconds_per_grid": 0.5, "max_pixels": 640},
-            QWEN % ("qwen2.5-vl-7b", 32, "null", 640, 640),
-        ),
+        ("llava-onevision-7b", {}, LLAVA % ONEVISION),
+        ("llava-onevision-7b", {"compile": True, "encode_batch": 3}, LLAVA % ONEVISION),
+        ("llava-video-7b", {}, LLAVA % VIDEO),
+        ("llava-video-7b", BILINEAR, LLAVA % (*VIDEO[:3], "middles", "bilinear")),
+        ("llava-video-7b", {"pooling_step": 2}, LLAVA % VIDEO),
+        ("llava-onevision-7b", {"pooling_step": 4}, LARGER_STEP % (*ONEVISION, 4)),
+        ("qwen2.5-vl-7b", {}, QWEN % PIXELS),
+        ("qwen2.5-vl-7b", FEWER_PIXELS, QWEN % (*PIXELS[:3], 640, 640)),
         ("qwen3-vl-8b", {}, QWEN3 % ("qwen3-vl-8b", 32, "null", "")),
         ("qwen3-vl-8b", {"outer_marks": True}, QWEN3 % ("qwen3-vl-8b", 32, "null", "")),
         (
@@ -76,11 +60,7 @@ LARGER_STEP = LLAVA.replace('"sinks"', '"pooling_step": %d, "sinks"')
             QWEN3 % ("qwen3-vl-8b", 32, "null", ', "times": "average_rate"'),
         ),
         ("internvl3.5-8b", {}, INTERNVL % ("internvl3.5-8b", 32, "[32, 32]", "inner")),
-        (
-            "internvl3.5-8b",
-            {"frame_label": "lmms_eval", "sampling": "middles"},
-            INTERNVL % ("internvl3.5-8b", 32, "[32, 32]", "middles"),
-        ),
+        ("internvl3.5-8b", LMMS_EVAL, INTERNVL % ("internvl3.5-8b", 32, "[32, 32]", "middles")),
     ],
 )
 def test_identity_is_that_of_the_first_release(small_paths, name, options, expected):

@@ -125,14 +125,6 @@ def test_signals_are_those_of_the_last_block(pair, grid):
     torch.testing.assert_close(features.frame_embeddings, features.tokens.mean(dim=1))
 
 
-def test_attention_does_not_depend_on_how_many_heads_are_in_memory(pair, monkeypatch):
-    frames = qwen_frames.clip(2, (3, 5))
-    whole = pair.encoder.encode(frames, frozenset({"attention"})).attention
-    monkeypatch.setattr("tango_core.models.towers.patch_tower._PROBABILITIES_AT_ONCE", 1)
-    one_by_one = pair.encoder.encode(frames, frozenset({"attention"})).attention
-    torch.testing.assert_close(one_by_one, whole, rtol=1e-5, atol=1e-7)
-
-
 def test_saliency_of_the_releases_queries_and_keys():
     """Golden vectors are in window order: the identity as raster order leaves them there."""
     with np.load(GOLDEN_DIR / "unit_saliency_qwen25.npz") as data:

@@ -2,63 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
-
 import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors import safe_open
 
 from tango_core.compressors import build_method
 from tango_core.models import load_encoder, load_language_model
 from tango_core.types import Prompt, VideoFrames
 from tests.gpu.random_weights import GEOMETRIES, write_random_checkpoint
 
-# Some names of the published checkpoints, by layout.
-NAMES = {
-    "llava-hf": {
-        "image_newline",
-        "language_model.model.layers.0.self_attn.q_proj.bias",
-        "multi_modal_projector.linear_1.weight",
-        "vision_tower.vision_model.encoder.layers.1.mlp.fc2.bias",
-    },
-    "lmms-lab": {
-        "model.image_newline",
-        "model.layers.0.mlp.down_proj.weight",
-        "model.mm_projector.2.bias",
-        "model.vision_tower.vision_tower.vision_model.embeddings.position_embedding.weight",
-    },
-    "qwen": {
-        "model.layers.0.input_layernorm.weight",
-        "visual.blocks.0.attn.qkv.bias",
-        "visual.merger.mlp.2.weight",
-    },
-    "qwen3": {
-        "model.language_model.layers.0.self_attn.q_norm.weight",
-        "model.visual.blocks.0.mlp.linear_fc1.bias",
-        "model.visual.deepstack_merger_list.0.norm.weight",
-    },
-    "qwen3.5": {
-        "model.language_model.layers.0.linear_attn.A_log",
-        "model.language_model.layers.0.linear_attn.in_proj_qkv.weight",
-        "model.language_model.layers.3.self_attn.q_norm.weight",
-        "model.visual.merger.linear_fc2.weight",
-    },
-    "internvl-chat": {
-        "language_model.model.layers.0.self_attn.q_norm.weight",
-        "mlp1.3.bias",
-        "vision_model.embeddings.class_embedding",
-        "vision_model.encoder.layers.0.attn.qkv.bias",
-        "vision_model.encoder.layers.0.ls1",
-    },
-    "internvl-hf": {
-        "model.multi_modal_projector.linear_1.weight",
-        "model.vision_tower.encoder.layer.0.attention.q_proj.bias",
-        "model.vision_tower.encoder.layer.0.lambda_2",
-    },
-}
 STOCK = {
     "llava-onevision-0.5b": "LlavaOnevisionForConditionalGeneration",
     "qwen2.5-vl-7b": "Qwen2_5_VLForConditionalGeneration",
@@ -78,8 +31,6 @@ EVERY_PUSH = ("llava-video-7b", "qwen2.5-vl-3b", "internvl3.5-8b")
 )
 def test_both_halves_load_and_answer_a_prompt(tmp_path, name):
     write_random_checkpoint(name, tmp_path, shrink=16)
-    with safe_open(tmp_path / "model.safetensors", framework="pt") as tensors:
-        assert set(tensors.keys()) >= NAMES[GEOMETRIES[name].layout]
     if name in STOCK:
         stock = getattr(transformers, STOCK[name])
         _, found = stock.from_pretrained(tmp_path, output_loading_info=True)
@@ -99,34 +50,3 @@ def test_both_halves_load_and_answer_a_prompt(tmp_path, name):
     assert reply.status == "ok"
     assert reply.text
     assert "the weights are random" in encoder.spec.note
-
-
-# Billions of parameters as the hub shows them, and the `total_size` of Qwen's indices.
-@pytest.mark.parametrize(
-    ("name", "billions", "num_bytes"),
-    [
-        ("internvl3.5-2b-hf", 2.35, None),
-        ("internvl3.5-4b-hf", 4.73, None),
-        ("internvl3.5-8b", 8.53, None),  # 304.01 M of the tower in it, on the model's page
-        ("internvl3.5-8b-hf", 8.53, None),
-        ("llava-onevision-0.5b", 0.89, None),
-        ("llava-onevision-7b", 8.03, None),
-        ("llava-onevision-7b-lmms-lab", 8.03, None),
-        ("llava-video-7b", 8.03, None),
-        ("qwen2.5-vl-3b", 3.75, 7_509_245_952),
-        ("qwen2.5-vl-7b", 8.29, 16_584_333_312),
-        ("qwen3-vl-2b", 2.13, None),
-        ("qwen3-vl-4b", 4.44, 8_875_631_616),
-        ("qwen3-vl-8b", 8.77, 17_534_247_392),
-        # 19,306,216,416 of the index, without the 15 tensors of `mtp`: a layer with full attention,
-        # a projection of two states to one, and three norms; `A_log` and `norm` of the 24 linear
-        # layers, 32 and 128 numbers, are float32 there.
-        ("qwen3.5-9b", 9.41, 19_306_216_416 - 2 * 243_290_624 - 2 * 24 * (32 + 128)),
-    ],
-)
-def test_the_geometry_is_as_large_as_published(tmp_path, name, billions, num_bytes):
-    geometry = GEOMETRIES[name]
-    (tmp_path / "config.json").write_text(json.dumps(dict(geometry.config)))
-    count = sum(math.prod(shape) for _, shape, _ in geometry.tensors(tmp_path))
-    assert round(count / 1e9, 2) == billions
-    assert num_bytes in (None, 2 * count)

@@ -5,8 +5,7 @@ import pytest
 from tango_core.models import describe_model
 
 ONEVISION, VIDEO = "llava-onevision-7b", "llava-video-7b"
-QWEN, QWEN3, INTERNVL = "qwen2.5-vl-7b", "qwen3-vl-8b", "internvl3.5-8b"
-QWEN35 = "qwen3.5-9b"
+QWEN, QWEN3, QWEN35 = "qwen2.5-vl-7b", "qwen3-vl-8b", "qwen3.5-9b"
 
 
 @pytest.mark.parametrize(
@@ -18,33 +17,15 @@ QWEN35 = "qwen3.5-9b"
         (ONEVISION, {"compile": "yes"}, "must be true or false, got 'yes'"),
         (ONEVISION, {"encode_batch": 0}, "must be auto, 1 or larger, got 0"),
         (ONEVISION, {"encode_batch": 2.5}, "must be auto, 1 or larger, got 2.5"),
-        (ONEVISION, {"encode_batch": "many"}, "must be auto, 1 or larger, got 'many'"),
         (ONEVISION, {"num_frames": 0}, "must be 1 or larger, got 0"),
         (ONEVISION, {"pooling": "average"}, "is no setting of model llava-onevision-7b"),
-        (ONEVISION, {"time_instruction": "none"}, "is no setting of model llava-onevision-7b"),
-        (ONEVISION, {"position_rule": "hf5"}, "is no setting of model llava-onevision-7b"),
-        (VIDEO, {"pooling": "max"}, "must be one of average, bilinear, got 'max'"),
         (VIDEO, {"time_instruction": "a"}, "must be one of none, correct, vlmevalkit, lmms_eval"),
         (VIDEO, {"pooling_step": 1}, "must be 2 or larger, got 1"),
-        (VIDEO, {"pooling_step": 8}, "must be at most the 7 positions .*, got 8"),
-        (QWEN, {"position_rule": "hf4"}, "must be one of hf450, hf5, got 'hf4'"),
-        (QWEN, {"seconds_per_grid": 0}, "must be a positive number, got 0"),
         (QWEN, {"max_pixels": 63}, "must be at least .* 64, got 63"),
-        (QWEN, {"frame_area": 63}, "must be at least .* 64, got 63"),
-        (QWEN, {"frame_area": 640, "max_pixels": 640}, "takes the place of model.max_pixels;"),
         (QWEN, {"saliency_from": "a/b"}, "is no setting of model qwen2.5-vl-7b"),
-        (QWEN, {"pooling": "average"}, "is no setting of model qwen2.5-vl-7b"),
-        (QWEN3, {"frame_area": 63}, "must be at least one token .* 64, got 63"),
-        (QWEN3, {"frame_area": 0}, "must be 1 or larger, got 0"),
         (QWEN3, {"frame_area": 4096, "max_pixels": 4096}, "takes the place of model.max_pixels"),
-        (QWEN3, {"max_pixels": 63}, "must be at least one token .* 64, got 63"),
         (QWEN35, {"companions": "merge"}, "is no setting of model qwen3.5-9b"),
         (QWEN3, {"empty_blocks": "some"}, "must be one of keep, drop, got 'some'"),
-        (QWEN3, {"outer_marks": 1}, "must be true or false, got 1"),
-        (QWEN3, {"companions": "none"}, "must be one of merge, anchor, got 'none'"),
-        (QWEN3, {"saliency_from": "a/b"}, "is no setting of model qwen3-vl-8b"),
-        (INTERNVL, {"saliency_from": "a/b"}, "is no setting of model internvl3.5-8b"),
-        (QWEN3, {"position_rule": "hf5"}, "is no setting of model qwen3-vl-8b"),
     ],
 )
 def test_a_wrong_setting_is_named(small_paths, name, options, words):

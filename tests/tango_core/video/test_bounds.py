@@ -1,5 +1,7 @@
 """Where a clip starts and ends, and which of its frames a sampling rule takes."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 from clips import AFTER_DROPS, WITH_DROPS, clip
@@ -7,7 +9,6 @@ from numbered_videos import numbers_of
 
 from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
 from tango_core.video.index import read_index
-from tango_core.video.optional import load_decord
 
 
 @pytest.mark.parametrize("decoder", ["auto", "pyav"])
@@ -45,17 +46,6 @@ def test_a_still_at_the_end_is_shown_as_long_as_the_file_says():
     assert numbers_of(decode_frames(path, FrameSpec(2)).pixels) == [0, 119]
 
 
-def test_a_clip_behind_the_end_is_refused():
-    with pytest.raises(ValueError, match=r"closed_gop.mp4: the clip starts at 7 s but .* 5.00 s"):
-        decode_frames(str(clip("closed_gop.mp4")), FrameSpec(4), (7.0, 9.0))
-
-
-@pytest.mark.parametrize("bounds", [(2.0, 1.0), (-1.0, 1.0), (float("nan"), 1.0)])
-def test_bounds_in_the_wrong_order_are_refused(bounds):
-    with pytest.raises(ValueError, match="must satisfy 0 <= start <= end"):
-        decode_frames(str(clip("closed_gop.mp4")), FrameSpec(4), bounds)
-
-
 @pytest.mark.parametrize(
     ("sampling", "bounds", "numbers"),
     [
@@ -90,13 +80,7 @@ def test_a_clip_behind_drops_holds_the_frames_of_its_seconds(name):
     assert numbers_of(frames.pixels)[-1] == 115
 
 
-def test_length_and_rate_count_what_was_dropped():
-    assert read_index(str(clip("drops_cinepak.avi"))).rate == pytest.approx(7.5)
-    frames = decode_frames(str(clip("drops_cinepak.avi")), FrameSpec(4))
-    assert frames.source.duration_s == pytest.approx(8.0)
-
-
-@pytest.mark.skipif(load_decord() is None, reason="decord has no wheel here")
+@pytest.mark.skipif(find_spec("decord") is None, reason="decord has no wheel here")
 class TestDecordOnRequest:
     @pytest.mark.parametrize("name", EXACT_BY_DECORD)
     def test_it_gets_the_times_from_the_numbers(self, name):
@@ -105,7 +89,7 @@ class TestDecordOnRequest:
 
     @pytest.mark.parametrize("name", sorted(WITH_DROPS.keys() - set(EXACT_BY_DECORD)))
     def test_it_is_refused_where_frames_cannot_be_told_apart(self, name):
-        with pytest.raises(VideoDecodeError, match=r"dropped frames in avi.*decoder: auto"):
+        with pytest.raises(VideoDecodeError, match=r"dropped frames; .*decoder: auto"):
             decode_frames(str(clip(name)), FrameSpec(60, decoder="decord"))
 
 

@@ -9,7 +9,6 @@ import pytest
 from clips import SHOWN, clip, shown_numbers
 from fresh_python import printed_by
 from numbered_videos import draw, numbers_of, write_clip, write_rotated
-from PIL import Image
 
 from tango_core.video import FrameSpec, decode_frames
 from tango_core.video.index import read_index
@@ -70,13 +69,6 @@ def test_length_and_height_are_those_of_the_file_and_not_of_the_samples(name, bo
 
 
 class TestSize:
-    def test_frames_are_stretched_as_pil_does_it(self):
-        spec = FrameSpec(3, size=(40, 30))
-        large = decode_frames(str(clip("closed_gop.mp4")), FrameSpec(3)).pixels
-        small = decode_frames(str(clip("closed_gop.mp4")), spec).pixels
-        expected = [Image.fromarray(p).resize((30, 40), Image.Resampling.BICUBIC) for p in large]
-        np.testing.assert_array_equal(small, np.stack([np.asarray(image) for image in expected]))
-
     def test_decord_and_pyav_give_equal_bytes(self):
         pytest.importorskip("decord")
         for name in ("closed_gop.mp4", "closed_gop.mkv", "rotated.mp4", "bt709.mp4"):
@@ -86,10 +78,6 @@ class TestSize:
             )
             np.testing.assert_array_equal(by_decord.pixels, by_pyav.pixels)
             np.testing.assert_array_equal(by_decord.timestamps, by_pyav.timestamps)
-
-    def test_an_area_keeps_the_aspect(self):
-        spec = FrameSpec(4, sampling="round", min_pixels=4 * 784, max_pixels=8 * 784)
-        assert decode_frames(str(clip("closed_gop.mp4")), spec).pixels.shape == (4, 56, 112, 3)
 
     @pytest.mark.parametrize("decoder", ["auto", "pyav"])
     def test_a_phone_video_is_turned_upright(self, decoder):
@@ -120,7 +108,7 @@ def test_pictures_are_shown_as_players_show_them(tmp_path, matrix, shown):
 
 
 def test_other_decoders_refuse_what_they_would_not_mirror():
-    with pytest.raises(VideoDecodeError, match=r"says to mirror .*, which decord does not do"):
+    with pytest.raises(VideoDecodeError, match="says to mirror it; use"):
         decode_frames(str(clip("mirrored.mp4")), FrameSpec(2, decoder="decord"))
 
 
@@ -164,12 +152,8 @@ def test_no_file_stays_open():
     ("options", "message"),
     [
         ({"num_frames": 0}, "num_frames must be 1 or larger, got 0"),
-        ({"num_frames": 8, "size": (0, 4)}, r"size must be \(height, width\)"),
         ({"num_frames": 8, "sampling": "floor"}, "unknown sampling 'floor'; choose one of"),
-        ({"num_frames": 8, "decoder": "cv2"}, "unknown decoder 'cv2'; choose one of: auto"),
         ({"num_frames": 8, "size": (4, 4), "max_pixels": 9}, "exclude each other"),
-        ({"num_frames": 8, "max_pixels": 9, "min_pixels": 10}, "must not exceed max_pixels"),
-        ({"num_frames": 8, "folder_fps": 0.0}, "folder_fps must be a positive number"),
     ],
 )
 def test_impossible_settings_are_refused(options, message):
@@ -184,12 +168,3 @@ class TestPathsThatAreNoPlainFile:
         for decoder in ("pyav", "decord"):
             frames = decode_frames("a:b.mp4", FrameSpec(4, decoder=decoder))
             assert numbers_of(frames.pixels) == [0, 7, 15, 23]
-
-    @pytest.mark.parametrize("url", ["http://localhost/a.mp4", "HTTPS://localhost/a.mp4"])
-    def test_a_url_is_refused_in_one_line(self, url):
-        with pytest.raises(VideoDecodeError, match="not read from http and https; download"):
-            decode_frames(url, FrameSpec(4))
-
-    def test_a_number_of_frames_is_no_spec(self, tmp_path):
-        with pytest.raises(TypeError, match=r"takes a FrameSpec, such as .* got 8"):
-            decode_frames(write_clip(tmp_path / "a.mp4", 24), 8)

@@ -5,7 +5,7 @@ import pytest
 from clips import CLIPS, WITH_DROPS, clip
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numbered_videos import number_of, write_clip
+from numbered_videos import number_of
 
 from pipeline.cache.fingerprint import source_fingerprint
 from tango_core.video import pyav
@@ -65,18 +65,6 @@ def test_a_reader_that_seeks_knows_the_version_that_only_the_first_packet_tells(
         np.testing.assert_array_equal(picture, in_order[at])
 
 
-def test_a_decoder_without_the_first_packet_would_show_other_pictures(monkeypatch):
-    """Otherwise the test above would prove nothing."""
-    path = str(clip("old_x264.mp4"))
-    index = read_index(path)
-    in_order = dict(SequentialReader(path, index).fetch(np.arange(48)))
-    reader = pyav.IndexedReader(path, index)
-    monkeypatch.setattr(reader, "_is_primed", True)
-    seeking = dict(reader.fetch(np.arange(12, 48)))
-    reader.close()
-    assert any((seeking[at] != in_order[at]).any() for at in seeking)
-
-
 DAMAGED_AVI = ["hole.avi", "hole_and_index.avi", "half.avi"]
 CONCERNED = {*WITH_DROPS, *DAMAGED_AVI, "hidden_frame.avi", "mirrored.mp4"} | {
     f"old_x264.{suffix}" for suffix in ("mp4", "mkv")
@@ -91,19 +79,6 @@ def test_only_the_files_that_changed_are_named():
         for hash_content in (False, True):
             fingerprint = source_fingerprint(path, hash_content)
             assert fingerprint.endswith(REVISION) == bool(expected), name
-
-
-def test_a_header_in_front_of_the_pictures_is_read_as_well(tmp_path):
-    path = write_clip(
-        tmp_path / "a.mp4", 4, pixel_format="yuv444p", container_options={"movflags": "faststart"}
-    )
-    assert decoding_revision(path) == REVISION
-
-
-def test_an_avi_without_an_index_may_have_gaps(tmp_path):
-    path = tmp_path / "cut.avi"
-    path.write_bytes(clip("mpeg4.avi").read_bytes()[:8000])
-    assert decoding_revision(path) == REVISION
 
 
 def test_what_is_no_file_is_not_opened(tmp_path):

@@ -8,7 +8,7 @@ from fake_answers import cell, facts_of, fake_answers
 from report_page import SWEEP, TANGO
 from summaries import summarize
 
-from jobs.report.tables.cells import MAX_WIDTH, cells_csv, cells_table, render_table
+from jobs.report.tables.cells import MAX_WIDTH, cells_csv, render_table
 
 
 class TestTable:
@@ -49,19 +49,3 @@ class TestTable:
         assert float(rows[1]["accuracy"]) == entry.accuracy.value
         assert float(rows[1]["versus_full_p"]) == entry.versus_full.paired.p_value
         assert rows[0]["versus_full"] == ""
-
-    def test_markdown_and_latex_have_one_line_per_cell_and_equal_columns(self, sweep):
-        cells = sweep[0].cells
-        markdown = cells_table(cells).markdown().splitlines()
-        assert len(markdown) == 2 + len(cells)
-        assert len({line.count("|") for line in markdown}) == 1
-        body = (
-            cells_table(cells)
-            .latex()
-            .split("\\midrule\n")[1]
-            .split("\n\\bottomrule")[0]
-            .splitlines()
-        )
-        assert len(body) == len(cells)
-        columns = markdown[0].count("|") - 1
-        assert all(line.endswith(r" \\") and line.count(" & ") == columns - 1 for line in body)

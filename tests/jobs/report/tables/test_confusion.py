@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
-from summaries import reduce_table
+from summaries import summarize
 
 from jobs.report.compare import report_runs
 from jobs.report.tables.breakdowns import NO_OPTION, confusion_markdown, confusion_table
-from jobs.results.summary import summarize_reduced
 
 
 def rows_of(*answers):
@@ -28,13 +28,11 @@ def rows_of(*answers):
 
 
 def confusions(parts, group):
-    """The table of some cells: name and rows of each."""
-    cells, reductions = [], []
-    for name, rows in parts:
-        facts = facts_of(replace(cell("full"), name=name))
-        reductions.append(reduce_table(rows.assign(cell=name), facts.mode, group))
-        cells += summarize_reduced(reductions[-1], facts).cells
-    return confusion_table(cells, reductions, group)
+    """The table of some cells of a run: name and rows of each."""
+    cells = [replace(cell("full"), name=name) for name, _ in parts]
+    rows = pd.concat([rows.assign(cell=name) for name, rows in parts], ignore_index=True)
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    return confusion_table(summarize(rows, facts_of(*cells)).cells, [[table]], group)
 
 
 FULL = rows_of(
@@ -56,16 +54,6 @@ def test_counts_every_pair_and_replies_without_an_option():
     ]
 
 
-def test_a_failure_is_no_option_whatever_it_holds():
-    failed = FULL.assign(status="answer_failed")
-    assert {row[3] for row in confusions([("full", failed)], "type").rows} == {NO_OPTION}
-
-
-def test_questions_without_a_known_answer_are_left_out():
-    unknown = FULL.assign(answer_text=[None, None, None, None, "red"])
-    assert [row[1] for row in confusions([("full", unknown)], "type").rows] == ["color"]
-
-
 def test_a_line_per_cell_shows_wrong_of_asked_and_the_most_frequent_mistakes():
     better = rows_of(("digit", "9", "9"), ("color", "red", "red"))
     table = confusions([("full", FULL), ("better", better)], "type")
@@ -81,13 +69,6 @@ def test_a_line_per_cell_shows_wrong_of_asked_and_the_most_frequent_mistakes():
 def test_an_unknown_group_is_answered_with_those_there_are():
     with pytest.raises(ValueError, match=r"'kind' is no group of these questions; .*type"):
         confusions([("full", FULL)], "kind")
-
-
-def test_answers_of_earlier_versions_are_refused_in_one_line(tmp_path):
-    facts = facts_of(cell("full"))
-    run = write_run(tmp_path / "run", fake_answers(facts), facts)
-    with pytest.raises(ValueError, match="hold no texts of options"):
-        report_runs([run], tmp_path / "out", confusion="task")
 
 
 def test_a_report_writes_both_forms(tmp_path):

@@ -39,12 +39,3 @@ def test_differences_leave_out_what_has_none():
     paired = found[1].versus_full.paired
     assert lines[0][1].endswith(f"), p<0.001, detectable {100 * paired.detectable_difference:.1f}")
     assert f"p={found[2].versus_full.paired.p_value:.2g}" in lines[1][1]
-
-
-def test_benchmarks_have_tables_of_their_own():
-    _, text = grid_of(CELLS[1], cell("topk", 0.1, "mvbench"))
-    assert [line for line in text.splitlines() if line.startswith("## ")] == [
-        "## shapes",
-        "## mvbench",
-    ]
-    assert text.count("### Accuracy") == 2

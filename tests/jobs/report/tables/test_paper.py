@@ -36,12 +36,6 @@ class TestLayout:
         for part in ("short", "medium", "long"):
             assert table.rows[0].values["videomme", part] == by[part].value
 
-    def test_benchmarks_of_several_runs_share_a_row(self):
-        runs = [cells_of(FULL, TANGO, benchmarks=[b], run_id=b) for b in FOUR]
-        apart = paper_table([entry for run in runs for entry in run])
-        together = paper_table(cells_of(FULL, TANGO))
-        assert [row.values for row in apart.rows] == [row.values for row in together.rows]
-
     def test_a_second_run_of_the_same_is_another_row_under_its_name(self):
         again = cells_of(FULL, TANGO, run_id="b")
         table = paper_table([*cells_of(FULL, TANGO), *again])
@@ -58,23 +52,6 @@ class TestLayout:
             "llava-onevision-7b, 8 frames",
             "llava-onevision-7b, 64 frames",
         }
-
-    def test_other_checkpoints_are_other_rows_with_their_own_full_run(self):
-        first = cells_of(FULL, TANGO, benchmarks=FOUR[:2], checkpoint="a1" * 20)
-        second = half_as_good(cells_of(FULL, TANGO, benchmarks=FOUR[2:], checkpoint="b2" * 20))
-        table = paper_table([*first, *second])
-        assert [row.model for row in table.rows] == [
-            *["llava-onevision-7b, a1a1a1a1a1a1"] * 2,
-            *["llava-onevision-7b, b2b2b2b2b2b2"] * 2,
-        ]
-        assert {row.values[AVERAGE] for row in table.rows} == {None}
-        assert table.markdown().startswith("| Model | Method |")
-
-    def test_a_checkpoint_that_is_not_known_shares_the_row_of_the_only_one(self):
-        known = cells_of(FULL, benchmarks=FOUR[:2], checkpoint="a1" * 20)
-        (row,) = paper_table([*known, *cells_of(FULL, benchmarks=FOUR[2:])]).rows
-        assert row.model == "llava-onevision-7b"
-        assert None not in row.values.values()
 
     def test_other_protocols_are_other_rows_with_their_own_full_run(self):
         ours = under("vlmevalkit", cells_of(FULL, TANGO))
@@ -104,17 +81,6 @@ class TestLayout:
         assert None not in row.values.values()
         assert "Protocol" not in paper_table(cells).markdown()
         assert "protocol" not in paper_table(cells).csv()
-
-    def test_a_row_that_misses_a_benchmark_has_no_average(self):
-        table = paper_table([*cells_of(FULL), *cells_of(TANGO, benchmarks=FOUR[:2])])
-        tango = table.rows[1]
-        assert tango.values["mvbench", "overall"] is not None
-        assert tango.values[AVERAGE] is tango.values[SHARE] is None
-        assert table.markdown().splitlines()[3].endswith("| - | - |")
-
-    def test_options_name_the_row(self):
-        table = paper_table(cells_of(FULL, TANGO, ("tango", 0.1, {"st_rope": False})))
-        assert [row.method for row in table.rows] == ["full", "tango", "tango st_rope=False"]
 
 
 class TestForms:

@@ -43,8 +43,3 @@ def test_words_decide(reply, accepted, exact, contains):
     for match, expected in (("exact", exact), ("contains", contains)):
         question = Question("q", "What?", accepted=accepted, match=match)
         assert matches(reply, question) is expected
-
-
-def test_accepted_answers_stand_beside_no_options():
-    with pytest.raises(ValueError, match="only a free-form question has accepted answers"):
-        Question("q", "What?", ("red", "blue"), 0, accepted=("red",))

@@ -6,16 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tango_core.benchmarks.scoring.multiple_choice import (
-    RULES,
-    answer_part,
-    letter_of,
-    lettered,
-    mentioned,
-    read,
-    read_letter,
-    read_option,
-)
+from tango_core.benchmarks.scoring import multiple_choice
 
 REPLIES = json.loads((Path(__file__).parent / "replies.json").read_text())
 ANIMALS = ("A dog", "A cat", "A horse", "No animal")
@@ -23,69 +14,24 @@ ANIMALS = ("A dog", "A cat", "A horse", "No animal")
 
 def test_general_reading():
     for choices, reply, choice in REPLIES["general"]:
-        assert read_option(reply, choices) == choice, reply
+        assert multiple_choice.read_option(reply, choices) == choice, reply
 
 
 def test_equal_options_are_both_mentioned():
-    assert mentioned("red it is", ("red", "red")) == [0, 1]
+    assert multiple_choice.mentioned("red it is", ("red", "red")) == [0, 1]
 
 
 def test_strict_reading_takes_only_a_letter_in_front():
     for reply, choice in REPLIES["strict"]:
-        assert read_letter(reply, 4) == choice, reply
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "{}\nExplanation: it barks.",
-        "The answer is {}\nReason: nothing else barks",
-        "Answer: {}\nit barks",
-        "{} based on what it does",
-        "It is {} as seen at the end",
-        "{} would be the answer",
-        "{} is what happens",
-        "{0}\n{0}",
-    ],
-)
-def test_a_letter_before_other_words_is_read_whichever_it_is(reply):
-    assert [read_option(reply.format(letter), ANIMALS) for letter in "ABCD"] == [0, 1, 2, 3]
+        assert multiple_choice.read_letter(reply, 4) == choice, reply
 
 
 def test_two_letters_name_no_option():
     for one, other in permutations("ABCD", 2):
-        assert read_option(f"{one} {other}", ANIMALS) is None
-        assert read_option(f"{one}\n{other}", ANIMALS) is None
+        assert multiple_choice.read_option(f"{one} {other}", ANIMALS) is None
+        assert multiple_choice.read_option(f"{one}\n{other}", ANIMALS) is None
         last = f"Answer: {one}\nAnswer: {other}"
-        assert read_option(last, ANIMALS) == "ABCD".index(other)
-
-
-@pytest.mark.parametrize(
-    ("reply", "named"),
-    [
-        ("({}) is wrong, (D) is right", 3),
-        ("Option {} is not correct, it is D", 3),
-        ("{} isn't shown, but D is", 3),
-        ("D rather than {}", 3),
-        ("D instead of option {}", 3),
-        ("{} is incorrect", None),
-        ("The answer cannot be {}", None),
-    ],
-)
-def test_a_letter_that_is_denied_names_no_option(reply, named):
-    assert [read_option(reply.format(letter), ANIMALS) for letter in "ABC"] == [named] * 3
-
-
-def test_letters_follow_the_options():
-    assert lettered(("red", "blue")) == ["A. red", "B. blue"]
-    assert lettered(("red", "blue"), "({letter}) {text}") == ["(A) red", "(B) blue"]
-    assert read_letter(letter_of(25), 26) == 25
-
-
-@pytest.mark.parametrize("index", [-1, 26])
-def test_there_is_no_letter_beyond_the_alphabet(index):
-    with pytest.raises(ValueError, match=r"index must be in \[0, 26\), got"):
-        letter_of(index)
+        assert multiple_choice.read_option(last, ANIMALS) == "ABCD".index(other)
 
 
 LABELLED = json.loads((Path(__file__).parent / "labelled_replies.json").read_text())
@@ -94,9 +40,9 @@ LABELLED = json.loads((Path(__file__).parent / "labelled_replies.json").read_tex
 def test_replies_of_the_shapes_that_models_write():
     """Before version 0.2 81 of the 95 that name an option were read, and four of them wrongly."""
     for family, reply, choice in LABELLED["replies"]:
-        found = read(reply, LABELLED["choices"], letters_first=True)
+        found = multiple_choice.read(reply, LABELLED["choices"], letters_first=True)
         assert found.choice == choice, (family, reply)
-        assert (found.rule in RULES) == (choice is not None), (family, reply)
+        assert (found.rule in multiple_choice.RULES) == (choice is not None), (family, reply)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +60,7 @@ def test_replies_of_the_shapes_that_models_write():
     ],
 )
 def test_the_rule_that_decided_is_named(reply, rule):
-    assert read(reply, ANIMALS).rule == rule
+    assert multiple_choice.read(reply, ANIMALS).rule == rule
 
 
 @pytest.mark.parametrize(
@@ -132,7 +78,7 @@ def test_the_rule_that_decided_is_named(reply, rule):
     ],
 )
 def test_only_what_is_behind_the_reasoning_is_the_answer(reply, answer):
-    assert answer_part(reply) == answer
+    assert multiple_choice.answer_part(reply) == answer
 
 
 VERBS = ("walking", "running", "jumping", "sitting")
@@ -141,21 +87,13 @@ VERBS = ("walking", "running", "jumping", "sitting")
 def test_a_letter_is_read_where_no_article_can_stand():
     """Read with every letter, so that A is no worse off than the others."""
     for reply in REPLIES["letters"]:
-        found = [read_option(reply.format(letter), VERBS) for letter in "ABCD"]
+        found = [multiple_choice.read_option(reply.format(letter), VERBS) for letter in "ABCD"]
         assert found == [0, 1, 2, 3], reply
 
 
 def test_an_article_is_no_letter():
-    assert [reply for reply in REPLIES["articles"] if read_option(reply, VERBS) is not None] == []
-
-
-@pytest.mark.parametrize("reply", ["A does not match it", "A cannot be right", "A is wrong"])
-def test_a_letter_that_is_denied_is_not_read_for_its_verb(reply):
-    assert read_option(reply, VERBS) is None
-
-
-@pytest.mark.parametrize(
-    "reply", ["A shows one thing and B shows another", "B fits but A fits better"]
-)
-def test_two_letters_with_verbs_name_no_option(reply):
-    assert read_option(reply, VERBS) is None
+    assert [
+        reply
+        for reply in REPLIES["articles"]
+        if multiple_choice.read_option(reply, VERBS) is not None
+    ] == []

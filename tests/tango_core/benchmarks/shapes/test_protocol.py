@@ -19,15 +19,6 @@ def test_every_word_is_in_the_vocabulary(training):
     assert lower <= known
 
 
-def test_the_prompt_is_one_line_with_lettered_options():
-    question = Question("q", "What color is the circle?", ("red", "blue", "pink", "cyan"), 0)
-    prompt = PROTOCOL.render(question)
-    assert prompt.before == ""
-    assert prompt.after == (
-        "What color is the circle? A. red B. blue C. pink D. cyan Answer with the option's letter."
-    )
-
-
 @pytest.mark.parametrize(
     ("choice", "replies"),
     [
@@ -52,8 +43,3 @@ def test_the_right_reply_reads_as_the_answer(training):
         assert reply.endswith(f" {letter_of(question.answer)}")
         assert PROTOCOL.read_choice(reply, question) == question.answer
         assert PROTOCOL.read_choice(question.choices[question.answer], question) == question.answer
-
-
-def test_an_unanswered_question_has_no_right_reply():
-    with pytest.raises(ValueError, match="'q' has no answer"):
-        reply_to(Question("q", "Which?", ("1", "2")))

@@ -2,24 +2,19 @@
 
 import hashlib
 import re
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 import pytest
 
+from tango_core.benchmarks.shapes import world
 from tango_core.benchmarks.shapes.questions import questions
 from tango_core.benchmarks.shapes.render import render
-from tango_core.benchmarks.shapes.world import (
-    FRAME,
-    NUM_MOMENTS,
-    WORLD_VERSION,
-    clip_at,
-)
 
 
 @pytest.fixture(scope="module")
 def clips():
-    return [clip_at("test", 0, index) for index in range(150)]
+    return [world.clip_at("test", 0, index) for index in range(150)]
 
 
 def content(clip):
@@ -34,27 +29,29 @@ def content(clip):
 
 def test_no_clip_is_in_two_splits_or_seeds():
     keys = [(split, seed) for split in ("train", "validation", "test") for seed in (0, 1, 7)]
-    seen = [content(clip_at(*key, index)) for key in keys for index in range(60)]
+    seen = [content(world.clip_at(*key, index)) for key in keys for index in range(60)]
     assert len(set(seen)) == len(seen) == 540
-    frames = [render(clip_at(*key, index), [0]).tobytes() for key in keys for index in range(3)]
+    frames = [
+        render(world.clip_at(*key, index), [0]).tobytes() for key in keys for index in range(3)
+    ]
     assert len(set(frames)) == 27
 
 
 def test_a_changed_world_needs_a_new_version():
     """If this fails: raise `WORLD_VERSION` and note the digests of clips and questions."""
-    clips = [clip_at("train", 0, index) for index in range(20)]
+    clips = [world.clip_at("train", 0, index) for index in range(20)]
     digests = tuple(
         hashlib.sha256(text.encode()).hexdigest()[:16]
         for text in ("".join(map(content, clips)), repr([questions(clip) for clip in clips]))
     )
-    assert digests == {1: ("c6e05de07a73afc2", "259087159904f1af")}[WORLD_VERSION]
+    assert digests == {1: ("c6e05de07a73afc2", "259087159904f1af")}[world.WORLD_VERSION]
 
 
 def test_moments_can_be_rendered_alone_and_in_any_order(clips):
     for clip in clips[:4]:
         full = render(clip)
         picked = [11, 3, 0, 15]
-        assert full.shape == (NUM_MOMENTS, FRAME, FRAME, 3)
+        assert full.shape == (world.NUM_MOMENTS, world.FRAME, world.FRAME, 3)
         np.testing.assert_array_equal(render(clip, picked), full[picked])
 
 
@@ -63,40 +60,18 @@ def test_everything_stays_inside_the_frame_and_apart(clips):
         for moment in range(clip.num_moments):
             boxes = clip.boxes(moment)
             for box in boxes:
-                assert 0 <= box.left < box.right <= FRAME
-                assert 0 <= box.top < box.bottom <= FRAME
+                assert 0 <= box.left < box.right <= world.FRAME
+                assert 0 <= box.top < box.bottom <= world.FRAME
             for one, two in combinations(boxes, 2):
                 beside = one.right <= two.left or two.right <= one.left
                 assert beside or one.bottom <= two.top or two.bottom <= one.top
 
 
-def test_scenes_follow_each_other_without_a_gap(clips):
-    for clip in clips:
-        edges = [scene.start for scene in clip.scenes] + [clip.num_moments]
-        assert edges[0] == 0
-        assert [scene.stop for scene in clip.scenes] == edges[1:]
-        assert all(stop - start >= 4 for start, stop in pairwise(edges))
-        assert len({scene.kind for scene in clip.scenes}) == len(clip.scenes)
-        for sprite in clip.sprites:
-            scene = clip.scenes[sprite.scene]
-            assert scene.start <= sprite.start < sprite.stop <= scene.stop
-
-
 @pytest.mark.parametrize("num_frames", [8, 9, 12, 16, 32])
 @pytest.mark.parametrize("rounded", [False, True])
 def test_no_sampler_of_eight_or_more_frames_misses_anything(clips, num_frames, rounded):
-    places = np.linspace(0, NUM_MOMENTS - 1, num_frames)
+    places = np.linspace(0, world.NUM_MOMENTS - 1, num_frames)
     seen = set((places.round() if rounded else places).astype(int).tolist())
     for clip in clips:
         for thing in (*clip.sprites, *clip.scenes):
             assert not seen.isdisjoint(range(thing.start, thing.stop))
-
-
-@pytest.mark.parametrize("num_moments", [1, 2, 4, 8])
-def test_shorter_clips_have_fewer_scenes_and_whole_lives(num_moments):
-    for index in range(40):
-        clip = clip_at("train", 0, index, num_moments)
-        assert clip.num_moments == num_moments == clip.scenes[-1].stop
-        assert len(clip.scenes) <= max(1, num_moments // 2)
-        assert render(clip).shape == (num_moments, FRAME, FRAME, 3)
-        assert content(clip) != content(clip_at("train", 0, index))

@@ -1,10 +1,11 @@
-import re
+"""Directories and hub ids: what is refused in one line, what a digest covers, what is local."""
+
+import json
 import shutil
 
 import huggingface_hub.constants
 import pytest
 from llava_checkpoints import build_llava, save_llava
-from safetensors.torch import load_file, save_file
 
 from tango_core.models import describe_model
 from tango_core.models.checkpoints.directory import (
@@ -14,57 +15,60 @@ from tango_core.models.checkpoints.directory import (
     weights_digest,
 )
 
+NAME = "llava-onevision-7b"
+QUANTISED = {"quantization_config": {"quant_method": "awq"}}
 
-def message(error) -> str:
-    text = str(error.value)
-    assert "\n" not in text
-    return text
+
+def refused(kind, words, path):
+    with pytest.raises(kind, match=words) as error:
+        describe_model(NAME, str(path))
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "kind", "words"),
+    ("files", "kind", "words"),
     [
-        (None, FileNotFoundError, "holds no config.json"),
-        ('{"model_type": \n', ValueError, r"config\.json: not JSON"),
-        ('{"model_type": "qwen2_vl"}', ValueError, "holds a 'qwen2_vl' model, .*model.name"),
-        ("stock", FileNotFoundError, r"holds no \*\.safetensors"),
+        ({}, FileNotFoundError, "holds no config.json"),
+        ({"config.json": '{"model_type": \n'}, ValueError, r"file config\.json: not JSON"),
+        (
+            {"config.json": '{"model_type": "qwen2_vl"}'},
+            ValueError,
+            "holds a 'qwen2_vl' model, .*model.name",
+        ),
+        ({"config.json": json.dumps(QUANTISED)}, ValueError, r"is quantised \(awq\).*dequantised"),
+        (
+            {"config.json": json.dumps({"text_config": QUANTISED})},
+            ValueError,
+            r"is quantised \(awq\).*dequantised",
+        ),
+        ({"adapter_config.json": "{}"}, ValueError, "holds an adapter; merge it"),
     ],
 )
-def test_a_directory_that_is_no_checkpoint_is_named(tmp_path, stock, content, kind, words):
-    if content == "stock":
-        stock.config.save_pretrained(tmp_path)
-        (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
-    elif content is not None:
-        (tmp_path / "config.json").write_text(content)
-    with pytest.raises(kind, match=rf"model\.path {tmp_path}.*{words}") as error:
-        describe_model("llava-onevision-7b", str(tmp_path))
-    message(error)
+def test_a_directory_that_is_no_checkpoint_is_named(tmp_path, files, kind, words):
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    refused(kind, rf"model\.path {tmp_path}.*{words}", tmp_path)
 
 
-def test_a_path_that_is_not_there_and_a_revision_of_a_directory_are_refused(checkpoint):
-    with pytest.raises(FileNotFoundError, match=r"model\.path /no/such/directory") as error:
-        describe_model("llava-onevision-7b", "/no/such/directory")
-    message(error)
-    with pytest.raises(ValueError, match=r"model\.revision 'main'") as error:
-        describe_model("llava-onevision-7b", str(checkpoint), revision="main")
-    message(error)
-
-
-def test_a_missing_shard_is_named(tmp_path, stock):
+def test_weights_of_another_format_and_a_missing_shard_are_named(tmp_path, stock):
+    stock.config.save_pretrained(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    refused(FileNotFoundError, r"holds no \*\.safetensors", tmp_path)
     save_llava(stock, tmp_path, "sharded")
+    raise_if_damaged(str(tmp_path))
     shard = sorted(tmp_path.glob("*.safetensors"))[1]
     shard.unlink()
-    with pytest.raises(FileNotFoundError) as error:
-        describe_model("llava-onevision-7b", str(tmp_path))
-    assert shard.name in message(error)
+    refused(FileNotFoundError, shard.name, tmp_path)
 
 
-def test_a_hub_checkpoint_that_cannot_be_reached_is_one_line(monkeypatch, tmp_path):
+def test_a_path_that_is_not_there_is_refused():
+    refused(FileNotFoundError, r"model\.path /no/such/directory", "/no/such/directory")
+
+
+def test_a_hub_checkpoint_that_cannot_be_reached_is_one_line(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(FileNotFoundError) as error:
-        describe_model("llava-onevision-7b", "tango-video/no-such-checkpoint")
-    assert "model.path tango-video/no-such-checkpoint" in message(error)
-    assert "tango model get" in message(error)
+    words = "model.path tango-video/no-such-checkpoint.*tango model get"
+    refused(FileNotFoundError, words, "tango-video/no-such-checkpoint")
 
 
 def test_digest_follows_content_and_not_location(tmp_path):
@@ -89,27 +93,12 @@ def test_digest_of_a_large_file_sees_its_ends(tmp_path, offset):
     assert weights_digest(resolve_checkpoint(str(tmp_path))) != before
 
 
-def test_a_sharded_checkpoint_with_all_its_tensors_is_not_damaged(tmp_path, stock):
-    save_llava(stock, tmp_path, "sharded")
-    raise_if_damaged(str(tmp_path))
-
-
-def test_a_shard_that_lacks_a_tensor_of_the_index_is_named(tmp_path, stock):
-    save_llava(stock, tmp_path, "sharded")
-    shard = sorted(tmp_path.glob("*.safetensors"))[1]
-    tensors = load_file(shard)
-    lost = sorted(tensors)[0]
-    save_file({name: value for name, value in tensors.items() if name != lost}, shard)
-    with pytest.raises(ValueError, match=f"lacks {re.escape(lost)}") as error:
-        raise_if_damaged(str(tmp_path))
-    assert shard.name in message(error)
-    assert "copy it again" in message(error)
-
-
 def test_a_hub_checkpoint_is_here_when_all_its_files_are_in_the_cache(
     monkeypatch, tmp_path, checkpoint
 ):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    assert is_here(str(tmp_path))
+    assert is_here("/no/such/directory")
     assert not is_here("tango-video/small")
     folder = tmp_path / "models--tango-video--small"
     snapshot = folder / "snapshots" / ("0" * 40)
@@ -120,8 +109,3 @@ def test_a_hub_checkpoint_is_here_when_all_its_files_are_in_the_cache(
     assert not is_here("tango-video/small", "other-branch")
     (snapshot / "model.safetensors").unlink()
     assert not is_here("tango-video/small")
-
-
-def test_what_is_no_hub_id_is_never_to_be_downloaded(tmp_path):
-    assert is_here(str(tmp_path))
-    assert is_here("/no/such/directory")

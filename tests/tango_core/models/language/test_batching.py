@@ -18,6 +18,10 @@ QUICK = ("llava-video-7b", "qwen3-vl-8b", "qwen3.5-9b")
 FAMILIES = {**SMALL_FAMILIES, "llava-video-7b": SMALL_FAMILIES["llava-onevision-7b"]}
 
 
+def one_by_one(model, requests):
+    return [model.answer(**{**vars(one), "share_prefix": False}) for one in requests]
+
+
 @pytest.mark.parametrize("number", [15, pytest.param(100, marks=pytest.mark.slow)])
 def test_questions_to_the_embedded_model(tiny, monkeypatch, number):
     say_tokens(tiny, monkeypatch)
@@ -36,18 +40,7 @@ def test_questions_to_the_embedded_model(tiny, monkeypatch, number):
         for index in range(number)
     ]
     assert sum(len(request.prompts) for request in requests) >= 3 * number
-    alone = texts(
-        [
-            tiny.answer(
-                r.video,
-                r.prompts,
-                pruner=r.pruner,
-                max_new_tokens=r.max_new_tokens,
-                share_prefix=False,
-            )
-            for r in requests
-        ]
-    )
+    alone = texts(one_by_one(tiny, requests))
     assert len({text for one in alone for text in one}) > number // 5
     for batch_tokens in (None, 5000):
         assert texts(run(tiny, requests, batch_tokens)) == alone
@@ -86,19 +79,7 @@ def test_clips_and_methods_are_answered_together(small_paths, monkeypatch, name)
                 max_new_tokens=chosen.choice((3, 12)),
             )
         )
-    alone = texts(
-        [
-            model.answer(
-                one.video,
-                one.prompts,
-                pruner=one.pruner,
-                positions=one.positions,
-                max_new_tokens=one.max_new_tokens,
-                share_prefix=False,
-            )
-            for one in requests
-        ]
-    )
+    alone = texts(one_by_one(model, requests))
     lengths = {len(text.split()) for one in alone for text in one}
     assert len(lengths) > 2
     for batch_tokens in (300, 100_000):

@@ -44,23 +44,6 @@ def test_a_request_that_fails_does_so_alone(tiny, monkeypatch, requests):
     assert texts([*results[:4], *results[5:]]) == [*expected[:4], *expected[5:]]
 
 
-def test_tokens_that_are_no_numbers_touch_no_other_clip(tiny, monkeypatch, requests):
-    say_tokens(tiny, monkeypatch)
-    expected = texts(run(tiny, requests, 1))
-    bad = requests[3].video
-    nan = replace(bad, tokens=torch.full_like(bad.tokens, torch.nan))
-    results = run(tiny, [*requests[:3], replace(requests[3], video=nan), *requests[4:]], 4000)
-    assert texts([*results[:3], *results[4:]]) == [*expected[:3], *expected[4:]]
-
-
-def test_a_clip_of_another_model_is_refused_before_the_batch(tiny, monkeypatch, requests):
-    session = tiny.session(4000)
-    narrow = replace(requests[0].video, tokens=requests[0].video.tokens[:, :64])
-    with pytest.raises(ValueError, match="video tokens have width 64"):
-        session.add(replace(requests[0], video=narrow))
-    assert not session.busy
-
-
 @pytest.fixture
 def fails(monkeypatch):
     """Let passes over more than a number of segments raise; returns the sizes of all passes."""

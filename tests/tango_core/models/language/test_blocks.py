@@ -1,15 +1,11 @@
 """A clip as blocks of tokens with text around each: spans and positions, whatever was dropped."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
-from tango_core.models.language.prompt import (
-    BlockText,
-    TextTokens,
-    VisualTokens,
-    block_positions,
-    lay_out_blocks,
-)
+from tango_core.models.language.prompt import BlockText, TextTokens, VisualTokens, lay_out_blocks
 from tango_core.types import CompressedVideo
 
 GRID = (4, 2, 3)
@@ -41,25 +37,27 @@ def in_grid(cells):
     return torch.stack([torch.zeros_like(cells), cells // 3, cells % 3])
 
 
-def positions_of(indices, empty):
-    return block_positions(clip(indices), TEXTS, empty, in_grid, extent=3)
+def laid_out(indices, empty="keep", **options):
+    return lay_out_blocks(clip(indices, **options), TEXTS, empty, in_grid, extent=3)
 
 
-def test_text_stands_around_the_tokens_of_its_block():
-    spans = lay_out_blocks(clip([1, 5, 6, 18, 23]), TEXTS)
-    assert flat(spans) == [-10, -11, 1, 5, -1, -12, 6, -1, -13, -14, -15, 18, 23]
-    assert [len(span) for span in spans] == [2, 2, 2, 1, 4, 2]
-
-
-def test_an_empty_block_keeps_its_text_or_loses_it():
-    kept, dropped = (lay_out_blocks(clip([6]), TEXTS, empty) for empty in ("keep", "drop"))
-    assert flat(kept) == [-10, -11, -1, -12, 6, -1, -13, -14, -15]
-    assert flat(dropped) == [-12, 6, -1]
-    assert [type(span) for span in kept] == [TextTokens, VisualTokens, TextTokens]
+@pytest.mark.parametrize(
+    ("indices", "empty", "expected"),
+    [
+        ([1, 5, 6, 18, 23], "keep", [-10, -11, 1, 5, -1, -12, 6, -1, -13, -14, -15, 18, 23]),
+        ([6], "keep", [-10, -11, -1, -12, 6, -1, -13, -14, -15]),
+        ([6], "drop", [-12, 6, -1]),
+    ],
+)
+def test_text_stands_around_the_tokens_of_its_block(indices, empty, expected):
+    spans, _, _ = laid_out(indices, empty)
+    assert flat(spans) == expected
+    kinds = [type(span) for span in spans]
+    assert all(one is not other for one, other in pairwise(kinds)), "adjacent texts are merged"
 
 
 def test_companions_go_with_their_tokens():
-    spans = lay_out_blocks(clip([0, 7, 8], companions=True), TEXTS)
+    spans, _, _ = laid_out([0, 7, 8], companions=True)
     found = torch.cat([span.companions for span in spans if isinstance(span, VisualTokens)])
     assert found[:, :, 0].tolist() == [[100, 200], [107, 207], [108, 208]]
 
@@ -79,19 +77,7 @@ def test_positions_are_columns_of_the_full_clip(indices, empty):
         for _ in text.after:
             columns += [(at,) * 3] if stays else []
             at += 1
-    positions, end = positions_of(indices, empty)
+    spans, positions, end = laid_out(indices, empty)
     assert positions.T.tolist() == [list(column) for column in columns]
     assert end == at
-    spans = lay_out_blocks(clip(indices), TEXTS, empty)
     assert sum(map(len, spans)) == positions.shape[1]
-
-
-def test_counts_work_as_positions_too():
-    positions, end = block_positions(clip([5, 6, 23]), TEXTS, "keep", lambda cells: cells, 6)
-    assert positions.tolist() == [0, 1, 7, 8, 9, 10, 16, 17, 18, 19, 31]
-    assert end == 32
-
-
-def test_a_text_for_every_block_is_needed():
-    with pytest.raises(ValueError, match="4 temporal positions needs as many texts, got 3"):
-        lay_out_blocks(clip([0]), TEXTS[:3])

@@ -1,7 +1,6 @@
 import pytest
 from without_cache import answered
 
-from tango_core.compressors import build_method
 from tango_core.models import load_language_model
 from tango_core.models.language.batching import MAX_BATCH
 from tango_core.models.language.prompt import LaidOutPrompt
@@ -70,29 +69,3 @@ def test_a_reply_ends_with_the_end_of_turn_token(model, replies, video, monkeypa
         assert replies(prompts, share_prefix=share_prefix) == expected
     answers = model.answer(video, PROMPTS[:5], max_new_tokens=NUM_NEW)
     assert [one.new_tokens for one in answers] == [len(reply) for reply in expected]
-
-
-def test_answers_carry_lengths_and_times(model, video):
-    for options in (
-        {},
-        {"share_prefix": False},
-        {"pruner": build_method("fastv", retention=0.7, num_layers=4).pruner},
-    ):
-        answers = model.answer(video, PROMPTS[:3], max_new_tokens=4, **options)
-        for prompt, answer in zip(PROMPTS, answers, strict=False):
-            assert answer.status == "ok"
-            assert answer.choice is None
-            assert answer.prompt_tokens == 2 + 21 + len(prompt.after.split()) + 3
-            assert answer.new_tokens == 4
-            assert answer.prefill_ms > 0
-            assert answer.ttft_ms > 0
-            assert answer.decode_ms > 0
-
-
-def test_no_new_tokens_is_refused(model, video):
-    with pytest.raises(ValueError, match="max_new_tokens must be 1 or larger, got 0"):
-        model.answer(video, PROMPTS[:1], max_new_tokens=0)
-
-
-def test_no_prompts_give_no_answers(model, video):
-    assert model.answer(video, []) == []

@@ -9,10 +9,9 @@ from without_cache import run_whole
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models import load_language_model
-from tango_core.models.language.layer_loop import LayerLoop
+from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
 from tango_core.models.language.packed_pass import Segment, SequenceState, run_segments
 from tango_core.models.language.prompt import VisualTokens
-from tango_core.models.language.pruning import VisualSpan
 
 START, NUM_VISUAL, LENGTH = 3, 12, 20
 SPAN = VisualSpan(
@@ -67,28 +66,6 @@ def gapped() -> Tensor:
     return torch.tensor(
         [[0, 1, 2, 4, 5, 9, 11, 12, 20, 21, 30, 31, 33, 35, 36, 51, 52, 53, 54, 55]]
     )
-
-
-@dataclass(frozen=True)
-class AsksForPrecision(DropOdd):
-    """Notes how float32 is multiplied while it prunes."""
-
-    def prune(self, context: LayerContext) -> Pruned:
-        RECORDED.setdefault("precision", []).append(torch.backends.cuda.matmul.fp32_precision)
-        return super().prune(context)
-
-
-@torch.no_grad()
-def test_pruners_multiply_in_full_precision_whatever_is_set(layer_loop, hidden, gapped):
-    matmul = torch.backends.cuda.matmul
-    before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
-    try:
-        RECORDED.clear()
-        run_whole(layer_loop, hidden, gapped, pruner=AsksForPrecision(0.5, 1), visual=SPAN)
-        assert RECORDED["precision"] == ["ieee"] * 3
-        assert matmul.fp32_precision == "tf32"
-    finally:
-        matmul.fp32_precision = before
 
 
 @torch.no_grad()
@@ -162,24 +139,3 @@ def test_a_pruner_that_drops_text_is_refused(layer_loop, hidden, gapped, keep):
     with pytest.raises(ValueError, match=r"Wrong at layer 2 must return ascending") as error:
         run_whole(layer_loop, hidden, gapped, pruner=Wrong(0.5, 2), visual=SPAN)
     assert "\n" not in str(error.value)
-
-
-def test_a_layer_the_model_does_not_have_is_refused(layer_loop, hidden, gapped):
-    @dataclass(frozen=True)
-    class Late(LayerPruner):
-        def prune(self, context: LayerContext) -> Pruned:
-            raise AssertionError
-
-    with pytest.raises(ValueError, match="below the language model's 4 layers, got 4"):
-        run_whole(layer_loop, hidden, gapped, pruner=Late(0.5, 4), visual=SPAN)
-
-
-def test_layer_zero_has_no_attention_to_look_at(layer_loop, hidden, gapped):
-    @dataclass(frozen=True)
-    class Early(LayerPruner):
-        def prune(self, context: LayerContext) -> Pruned:
-            context.attention(torch.tensor([0]))
-            raise AssertionError
-
-    with pytest.raises(ValueError, match="set layer to 1 or larger"):
-        run_whole(layer_loop, hidden, gapped, pruner=Early(0.5, 0), visual=SPAN)

@@ -55,15 +55,6 @@ def test_a_clip_that_does_not_fit_at_first_is_uploaded_again(tiny, monkeypatch, 
     assert freed == [True], "memory was freed once, when the first try held nothing any more"
 
 
-def test_a_clip_that_never_fits_is_an_error_of_its_own(tiny, monkeypatch):
-    def place(tokens):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(tiny.engine, "place", place)
-    with pytest.raises(torch.OutOfMemoryError):
-        tiny.session(64).add(request(tiny))
-
-
 def test_memory_is_freed_when_a_failed_batch_is_gone(tiny, monkeypatch, emptied):
     parts, freed = [], []
     emptied.append(lambda: freed.append(parts[0]() is None))

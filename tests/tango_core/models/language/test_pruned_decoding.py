@@ -9,9 +9,9 @@ from rounding import assert_equal_but_for_rounding
 from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repeat_kv
 from without_cache import run_whole
 
-from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
+from tango_core.compressors.base import LayerContext
 from tango_core.models.language.batching import most_likely
-from tango_core.models.language.layer_loop import LayerLoop
+from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
 from tango_core.models.language.packed_pass import (
     Segment,
     SequenceState,
@@ -19,7 +19,6 @@ from tango_core.models.language.packed_pass import (
     run_segments,
 )
 from tango_core.models.language.prompt import TextTokens, VisualTokens
-from tango_core.models.language.pruning import VisualSpan
 
 LEFT, RIGHT, NEW = 4, 6, 4
 NUM_VISUAL = math.prod(GRID) + 1
@@ -189,46 +188,3 @@ class TestEveryPruner:
         config = model.model.config
         terms = NUM_LAYERS * (4 * WIDTH + 3 * config.intermediate_size)
         assert_equal_but_for_rounding(output[0], expected, terms)
-
-    def test_lengths_follow_the_nominal_shares(self, layer_loop, span, sequence, name):
-        pruner = pruner_of(name)
-        (cache,), _, _ = prefilled(layer_loop, span, sequence, [pruner])
-        shares = pruner.layer_shares(NUM_LAYERS)
-        visual = [held - LEFT - RIGHT for held in cache.lengths]
-        assert sum(visual) / NUM_LAYERS == pytest.approx(sum(shares) / NUM_LAYERS * 97, abs=4)
-        if name != "framefusion":
-            slack = 8 if name == "dart" else 1
-            for count, share in zip(visual, shares, strict=True):
-                assert abs(count - 97 * share) <= slack
-
-
-def test_three_dimensional_positions_are_never_renumbered(layer_loop, span, sequence):
-    seen = []
-
-    class Watching(LayerLoop):
-        def __init__(self):
-            self.__dict__.update(layer_loop.__dict__)
-            self.rotary_emb = self.watch
-
-        def watch(self, hidden, positions):
-            seen.append(positions)
-            return layer_loop.rotary_emb(hidden, positions[0])
-
-    length = len(sequence) - NEW
-    positions = torch.arange(0, 2 * length, 2).expand(3, 1, -1)
-    run_whole(
-        Watching(), sequence[None, :length], positions, pruner=pruner_of("pyramiddrop"), visual=span
-    )
-    assert len(seen) == 4
-    assert all(set(later[0, 0].tolist()) < set(positions[0, 0].tolist()) for later in seen[1:])
-
-
-def test_of_several_prompts_the_one_that_lost_text_is_named(layer_loop, span, sequence):
-    class DropsText(LayerPruner):
-        def prune(self, context):
-            keep = torch.arange(1, len(context.hidden))
-            return Pruned(keep, context.hidden[1:])
-
-    pruners = [pruner_of("fastv"), DropsText(0.5, pruner_of("fastv").layer), pruner_of("fastv")]
-    with pytest.raises(ValueError, match="DropsText at layer"):
-        prefilled(layer_loop, span, sequence, pruners)

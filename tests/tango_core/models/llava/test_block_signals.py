@@ -6,8 +6,6 @@ import torch
 from llava_checkpoints import build_llava, save_llava
 from transformers import SiglipVisionModel
 
-from tango_core.compressors.aot import AOT
-from tango_core.compressors.query_aware.rediprune import ReDiPrune
 from tango_core.models import load_encoder
 from tango_core.ops.saliency import pool_grid
 from tango_core.types import VideoFrames
@@ -50,12 +48,6 @@ def test_signals_are_those_of_the_stock_tower(model, encoder, frames):
     torch.testing.assert_close(
         pool_grid(features.unpooled_tokens, (7, 7), "bilinear"), features.tokens
     )
-
-
-def test_methods_that_need_them_run(encoder, frames):
-    assert encoder.encode(frames, AOT(0.5).needs).shallow_attention is not None
-    features = encoder.encode(frames, ReDiPrune(0.2).needs)
-    assert features.tower_tokens.shape == (5, 16, 16)
 
 
 def test_a_tower_of_few_blocks_has_no_inner_signals(tmp_path):

@@ -1,17 +1,14 @@
 """Checkpoints in the layout of LLaVA's authors: both families, every way the files can be."""
 
 import json
-import shutil
 
 import pytest
 import torch
-from llava_originals import IMAGE_SIZE, WIDTH, build_original, save_original
+from llava_originals import build_original, save_original
 
-from tango_core.compressors import build_method
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.llava.onevision import FAMILY
-from tango_core.types import Prompt, VideoFrames
 
 FAMILIES = ["llava-video-7b", "llava-onevision-7b"]
 NAME = FAMILIES[0]
@@ -26,13 +23,6 @@ def original():
 @pytest.fixture(scope="module")
 def directory(original, tmp_path_factory):
     return save_original(original, tmp_path_factory.mktemp("original"))
-
-
-@pytest.fixture
-def pixels():
-    generator = torch.Generator().manual_seed(0)
-    shape = (2, IMAGE_SIZE, IMAGE_SIZE, 3)
-    return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8).numpy()
 
 
 def module_of(half):
@@ -52,12 +42,6 @@ def loaded(half) -> dict[str, torch.Tensor]:
     return renamed
 
 
-def one_line(error) -> str:
-    text = str(error.value)
-    assert "\n" not in text
-    return text
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
@@ -71,26 +55,6 @@ def test_loaded_weights_are_the_published_ones(tmp_path, name, shards, tied):
         expected["lm_head.weight"] = expected["model.embed_tokens.weight"]
     assert vision.keys() | language.keys() == expected.keys()
     assert all(torch.equal((vision | language)[key], expected[key]) for key in expected)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_community_conversion_computes_the_same(tmp_path, original, directory, pixels, name):
-    original.converted().save_pretrained(tmp_path)
-    for file in ("vocab.json", "merges.txt", "tokenizer_config.json", "generation_config.json"):
-        shutil.copy(directory / file, tmp_path)
-    frames = VideoFrames(pixels, torch.arange(2.0, dtype=torch.float64).numpy())
-    questions = [Prompt("", "What is this?"), Prompt("", "And that?")]
-    features, replies = [], []
-    for path in (directory, tmp_path):
-        features.append(load_encoder(name, str(path)).encode(frames, frozenset({"attention"})))
-        video = build_method("full").compressor.compress(features[-1])
-        answers = load_language_model(name, str(path)).answer(video, questions)
-        replies.append([answer.text for answer in answers])
-    assert torch.equal(features[0].tokens, features[1].tokens)
-    assert torch.equal(features[0].attention, features[1].attention)
-    assert replies[0] == replies[1]
-    assert replies[0][0] != replies[0][1]
-    assert describe_model(name, str(tmp_path)).llm == describe_model(name, str(directory)).llm
 
 
 @pytest.mark.parametrize("model_type", ["llava", "llava_qwen"])
@@ -124,37 +88,6 @@ def test_a_published_config_means_siglip_so400m_without_last_block_and_head(tmp_
         assert (config.vision_feature_layer, config.vision_feature_select_strategy) == (-1, "full")
 
 
-def test_the_language_model_is_configured_by_the_published_fields(directory):
-    text = FAMILY.files().read_config(resolve_checkpoint(str(directory))).text_config
-    assert text.rope_parameters["rope_theta"] == 1e6
-    assert (text.num_hidden_layers, text.hidden_size, text.intermediate_size) == (4, WIDTH, 48)
-    assert (text.num_attention_heads, text.num_key_value_heads, text.vocab_size) == (4, 2, 264)
-    assert set(text.layer_types) == {"full_attention"}
-    assert describe_model(NAME, str(directory), device="cuda").dtype == "bfloat16"
-
-
-def test_end_of_turn_and_tokenizer_are_the_directorys_own(directory):
-    model = load_language_model(NAME, str(directory))
-    assert model.engine.eos_ids == {256, 258}
-    assert model.layout.tokenizer("<|im_start|>A<|im_end|>").input_ids == [257, 32, 258]
-
-
-def test_loading_says_nothing_that_a_user_would_have_to_ignore(directory, caplog, capfd):
-    load_encoder(NAME, str(directory))
-    load_language_model(NAME, str(directory))
-    out = capfd.readouterr()
-    assert (out.out, out.err, caplog.text) == ("", "", "")
-
-
-class TestPoolingHead:
-    def test_without_it_the_error_says_where_it_is(self, directory, pixels):
-        encoder = load_encoder(NAME, str(directory))
-        assert not encoder.spec.provides & {"saliency", "frame_embeddings"}
-        with pytest.raises(ValueError, match=r"set model\.saliency_from to google/siglip") as error:
-            encoder.encode(VideoFrames(pixels, pixels[:, 0, 0, 0] * 0.0), frozenset({"saliency"}))
-        assert "score: attention" in one_line(error)
-
-
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
@@ -165,7 +98,6 @@ class TestPoolingHead:
         ),
         ({"mm_projector_type": "linear"}, ValueError, "of config.json is 'linear'"),
         ({"mm_resampler_type": "perceiver"}, ValueError, "of config.json is 'perceiver'"),
-        ({"mm_vision_tower": "clip"}, ValueError, "mm_vision_tower .* holds a 'clip' model"),
         (
             {"mm_vision_tower": "/no/such/tower"},
             FileNotFoundError,
@@ -175,11 +107,9 @@ class TestPoolingHead:
 )
 def test_parts_of_another_kind_are_refused(tmp_path, original, changes, kind, words):
     path = save_original(original, tmp_path, **changes)
-    (path / "clip").mkdir()
-    (path / "clip" / "config.json").write_text(json.dumps({"model_type": "clip"}))
     with pytest.raises(kind, match=words) as error:
         describe_model(NAME, str(path))
-    one_line(error)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

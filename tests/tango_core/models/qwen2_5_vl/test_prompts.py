@@ -4,8 +4,8 @@ import json
 
 import pytest
 from golden_files import GOLDEN_DIR
-from qwen_by_hand import ASKED, some
-from qwen_checkpoints import VIDEO_PAD, VISION_END, VISION_START
+from qwen_by_hand import some
+from qwen_checkpoints import VIDEO_PAD
 from releases import PROTOCOLS
 
 from tango_core.types import Question
@@ -28,8 +28,3 @@ class TestPrompts:
         text = model.layout.tokenizer.decode(ids, skip_special_tokens=False)
         assert text == GOLDEN["vlmevalkit"][benchmark]["qwen2_5_vl"]
         assert list(model.layout.tokenizer(text).input_ids) == ids
-
-    def test_marks_surround_the_clip(self, model):
-        prompt = model.layout.lay_out(some((2, 2, 2), 3), ASKED)
-        assert (prompt.spans[0].ids[-1], prompt.question[0]) == (VISION_START, VISION_END)
-        assert len(prompt.spans[1].embeddings) == 3

@@ -87,32 +87,6 @@ def test_the_area_of_a_checkpoint_replaces_its_bounds(qwen3_checkpoint):
     assert spec.frames.identity() == {**own, "area": 4096, "max_pixels": 4096, "min_pixels": 0}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.25, "0.2"), (0.35, "0.3"), (1.25, "1.2"), (0.0, "0.0"), (3599.96, "3600.0")],
-)
-def test_times_are_rounded_as_python_does(seconds, text):
-    assert stamp(seconds) == f"<{text} seconds>"
-
-
-def test_an_odd_last_frame_is_its_own_middle():
-    assert mean_timestamps(np.array([0.0, 1.0, 5.0]), 2).tolist() == [0.5, 5.0]
-
-
-def test_more_frames_share_the_same_area(published):
-    few, many = published.largest_area(64), published.largest_area(768)
-    assert few == 768 * 32**2
-    assert many == 115_200 * 32**2 / 768 * 2 == 300 * 32**2
-
-
-def test_smaller_frames_by_choice(qwen3_checkpoint):
-    small = describe_model(NAME, qwen3_checkpoint, max_pixels=20 * MULTIPLE**2)
-    assert (small.frames.min_pixels, small.frames.max_pixels) == (1280, 1280)
-    assert small.options.input_size() == "max_pixels=1280"
-    large = describe_model(NAME, qwen3_checkpoint, max_pixels=10**9)
-    assert large.frames.max_pixels == 768 * MULTIPLE**2  # as the release, which only lowers it
-
-
 @pytest.mark.parametrize("window", [None, (1.0, 4.0)], ids=["whole", "bounded"])
 def test_times_by_the_average_rate_are_those_of_the_stock_processor(qwen3_checkpoint, window):
     """Qwen3VLProcessor of transformers 5.23 knows numbers of frames and one rate, no times.

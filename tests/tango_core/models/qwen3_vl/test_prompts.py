@@ -80,19 +80,6 @@ def test_qwen3_5_trims_a_turn_and_its_reply_begins_behind_no_thoughts(small_path
     )
 
 
-def test_text_of_the_clip_is_counted_beside_its_tokens(model):
-    prompt = model.layout.lay_out(only(whole((3, 2, 2)), [0, 1, 5]), ASKED)
-    # One token per byte: three times of 13 characters, and two marks each.
-    assert (prompt.num_visual, prompt.num_clip_text) == (3, 3 * (13 + 2))
-    assert [span.of_clip for span in prompt.spans if isinstance(span, TextTokens)] == [
-        False,
-        True,
-        True,
-        True,
-        False,
-    ]
-
-
 @pytest.mark.parametrize(
     ("kept", "empty", "stamps"),
     [
@@ -161,12 +148,3 @@ def test_a_thinking_checkpoint_is_refused_unless_it_brings_its_conversation(qwen
     (path / "tango.json").unlink()
     (path / file).write_text((path / file).read_text().replace("<think>", "</think>"))
     assert describe_model(NAME, str(path)).name == NAME
-
-
-@pytest.mark.parametrize(
-    ("start", "times"),
-    [(0.0, ["0.2", "1.2"]), (0.25, ["0.0", "1.0"]), (0.1, ["0.1", "1.1"]), (9.0, ["0.0", "1.0"])],
-)
-def test_times_may_count_from_where_a_clip_begins(model, start, times):
-    text = written(model, model.layout.lay_out(two_pairs().counted_from(start), ASKED))
-    assert [part.split(" ")[0] for part in text.split("<")[1:] if "seconds" in part] == times

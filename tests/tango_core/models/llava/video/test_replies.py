@@ -8,10 +8,6 @@ from without_cache import run_whole
 from tango_core.types import ClipSource
 
 
-def shown(request_full, request_pruned, which):
-    return request_full if which == "full" else request_pruned
-
-
 def by_hand(original, model, video, prompt, positions):
     """(S, D) embeddings and (S,) positions of a question, row by row, from the definition."""
     width = video.grid[2]
@@ -53,7 +49,7 @@ def spoken(video):
 @pytest.mark.parametrize("which", ["full", "pruned"])
 @torch.no_grad()
 def test_logits_are_those_of_stock_qwen2(original, model, full, pruned, which, positions):
-    video = shown(full, pruned, which)
+    video = full if which == "full" else pruned
     embeddings, places = by_hand(original, model, video, PROMPTS[1], positions)
     expected = original.llm(inputs_embeds=embeddings[None], position_ids=places[None]).logits
     prompt = model.layout.lay_out(video, PROMPTS[1], positions)
@@ -78,7 +74,7 @@ def test_logits_are_those_of_stock_qwen2(original, model, full, pruned, which, p
 def test_replies_are_those_of_stock_generate(
     original, model, full, pruned, which, positions, share_prefix
 ):
-    video = shown(full, pruned, which)
+    video = full if which == "full" else pruned
     expected = []
     for prompt in PROMPTS:
         embeddings, places = by_hand(original, model, video, prompt, positions)
