@@ -62,7 +62,7 @@ def _row(folder: CacheFolder) -> list[str]:
         DASH if counts is None else f"{counts.kept:.0f}/{counts.total:.0f}",
         _time(oldest),
         _time(newest),
-        folder.problem or " ".join(notes),
+        folder.problem or " ".join(notes)[:60],
     ]
 
 

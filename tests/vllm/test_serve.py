@@ -187,7 +187,7 @@ def test_mistakes_of_a_client_are_one_sentence_and_the_server_lives_on(served):
         f"tango://{key}/uniform/0.3": (400, "uniform/0.1, uniform/0.5"),
         f"tango://{key}": (400, "a clip is named tango://KEY/METHOD/RETENTION"),
         "http://127.0.0.1:9/clip.mp4": (400, "a clip is named tango://KEY/METHOD/RETENTION"),
-        f"tango://{wide}/full": (400, "video tokens have width 7, but model tiny has"),
+        f"tango://{wide}/full": (400, "video tokens have width 7 and 0 companions"),
     }
     for clip, (expected, sentence) in cases.items():
         status, body = server.ask(clip, "Where?")

@@ -1,7 +1,5 @@
 """Runs that were asked different questions."""
 
-from __future__ import annotations
-
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 from merged_runs import report

@@ -44,11 +44,6 @@ def test_markdown_shows_the_text(text, expected):
     assert markdown_text(text) == expected
 
 
-def test_a_row_of_markdown_keeps_its_columns():
-    table = Table(["a|b", "c"], [["x\ny", "|"]]).markdown()
-    assert [line.replace(r"\|", "").count("|") for line in table.splitlines()] == [3, 3, 3]
-
-
 def test_latex_prints_the_text():
     assert latex_text("50% & $x_1^2$ {#} \\input{/etc/passwd} <a> ~ [b]\n%") == (
         r"50\% \& \$x\_1\textasciicircum{}2\$ \{\#\} \textbackslash{}input\{/etc/passwd\} "

@@ -17,11 +17,6 @@ def run(tmp_path_factory):
     return write_viewed_run(tmp_path_factory.mktemp("run"), video=video)
 
 
-@pytest.fixture(scope="module")
-def answers(run):
-    return read_answers(run)
-
-
 def lost(answers, methods):
     """Clip -> questions that all tokens answer and one of some methods does not."""
     right = answers.pivot_table(
@@ -31,11 +26,11 @@ def lost(answers, methods):
     return missed.groupby("video_id").sum()
 
 
-def test_clips_that_a_method_lost_come_first_with_question_and_replies(run, answers):
+def test_clips_that_a_method_lost_come_first_with_question_and_replies(run):
     cells = write_summary(run).cells
     figures = gallery(run, cells, 2)
     assert len(figures) == 2
-    counts = lost(answers, ["tango r=0.25", "uniform r=0.25", "old r=0.25"])
+    counts = lost(read_answers(run), ["tango r=0.25", "uniform r=0.25", "old r=0.25"])
     shown = []
     for figure in figures:
         shown.append(html.unescape(figure.split("<figcaption>")[1].split("</figcaption>")[0]))

@@ -1,7 +1,5 @@
 """Figures as files."""
 
-from __future__ import annotations
-
 import pytest
 
 from jobs.report.theme import DARK, LIGHT, new_figure, png, svg

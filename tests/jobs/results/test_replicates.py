@@ -66,16 +66,6 @@ def test_the_difference_is_that_of_scores_averaged_by_question():
     assert topk.against.versus.high - topk.against.versus.low < one.high - one.low
 
 
-def test_p_values_are_corrected_for_the_methods_of_the_retention():
-    rights = {"random": _right(80), "topk": _right(96, 1), "tango": _right(120, 2)}
-    runs = [_run(rights), _run(rights)]
-    _, topk, tango = replicated_cells(runs)
-    raw = [one.against.versus.p_value for one in (topk, tango)]
-    assert tango.against.p_value == pytest.approx(2 * min(raw))
-    assert topk.against.p_value == pytest.approx(max(raw))
-    assert tango.against.verdict == "better"
-
-
 def test_a_method_is_compared_with_itself_reading_another_question():
     names = ("cdpruner question=own", "semvid", "rediprune question=own")
     rights = {name: _right(96 + 16 * at, at) for at, name in enumerate(names)}
