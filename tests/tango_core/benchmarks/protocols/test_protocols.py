@@ -46,7 +46,7 @@ def test_vlmevalkit_s_conversations_are_the_published_ones(benchmark):
     clip = parts.index("V")
     assert prompt.before == "".join(parts[:clip])
     assert prompt.after == "".join(parts[clip + 1 :])
-    assert QWEN_1_5.left() + "<image>" + QWEN_1_5.right(prompt) == golden["llava_onevision"]
+    assert QWEN_1_5.opening + "<image>" + QWEN_1_5.right(prompt) == golden["llava_onevision"]
     patch = "<|vision_start|><|video_pad|><|vision_end|>"
     qwen = QWEN_1_5.opening + prompt.before + patch + prompt.after + QWEN_1_5.closing
     assert qwen == golden["qwen2_5_vl"]
