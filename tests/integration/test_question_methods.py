@@ -137,3 +137,13 @@ def test_ray_gives_the_same_answers(shapes, tmp_path, local_ray):
     _, on_ray = run(job(shapes, limit=3, methods=METHODS, cache=STORE), tmp_path / "ray")
     _, clean = run(job(shapes, executor="local", limit=3, methods=METHODS), tmp_path / "clean")
     pd.testing.assert_frame_equal(what_was_said(on_ray), what_was_said(clean))
+
+
+def test_a_clip_that_lacks_one_of_its_token_sets_is_compressed_again(shapes, tmp_path):
+    recipe = job(shapes, executor="local", limit=2, methods=METHODS[2:3])
+    _, first = run(recipe, tmp_path)
+    (cache,) = (one for one in find_caches(tmp_path / "cache") if one.num_clips)
+    next((tmp_path / "cache" / cache.name).glob("*.parquet")).unlink()
+    outcome, second = run(recipe, tmp_path)
+    assert (outcome.num_encoded, outcome.num_hits) == (1, 1)
+    pd.testing.assert_frame_equal(what_was_said(first), what_was_said(second))
