@@ -140,7 +140,7 @@ def test_a_damaged_clip_fails_unless_the_recipe_keeps_it(
         assert counts.num_answered + counts.num_unparsed == 2
         write_report(kept_dir)
         page = (kept_dir / "report.html").read_text()
-        assert "1 answer is about a damaged clip" in page
+        assert "Answers about damaged clips: 1." in page
 
 
 def test_resuming_with_fail_drops_answers_about_damaged_clips(damaged_folder, tmp_path):

@@ -72,7 +72,7 @@ def test_every_question_waits_for_its_own_pruning(shapes, tmp_path):
     assert reading.latency_ms["compress"].n == texts
     (row,) = csv.DictReader(cells_csv([reading]).splitlines())
     assert float(row["first_token_ms"]) == reading.first_token_ms > reading.p50("compress") > 0
-    assert "per question" in cells_table([reading]).render("text")
+    assert "per question" in cells_table([reading]).csv()
 
 
 def test_a_token_set_belongs_to_a_text_and_is_that_of_its_question(shapes, tmp_path):
