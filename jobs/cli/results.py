@@ -11,6 +11,7 @@ from rich.console import Console
 from jobs.cli import options as shared
 from jobs.cli.options import Details, app, command
 from jobs.run.interrupt_message import leaves_behind
+from jobs.run.locations import raise_if_unusable
 from pipeline.redaction import redacted
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import place
@@ -45,6 +46,8 @@ def report(
     """
     places = [place(run) for run in runs]
     target = None if output is None else place(output)
+    if target is not None:
+        raise_if_unusable(target)
     from jobs.report.compare import report_runs
 
     with ExitStack() as copies:
@@ -81,6 +84,8 @@ def export(
         repository: With --format hub: id that the data set will have, which the scores name.
     """
     where = place(run)
+    if output is not None:
+        raise_if_unusable(output)
     with local_copy(where) as folder:
         if format_ == "hub":
             from jobs.runs.hub import export_to_hub

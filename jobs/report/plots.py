@@ -80,7 +80,7 @@ def score_plot(cells: Sequence[CellSummary]) -> Plot | None:
     Cells that no other one beats in cost and score are ringed.
 
     Returns:
-        The figure; `None` if no benchmark has two cells with a score and a cost.
+        The figure; `None` if no cell has a score and a cost.
     """
     cells = [cell for cell in cells if cell.headline is not None]
     pruned = [cell for cell in cells if not cell.is_baseline]
@@ -89,7 +89,7 @@ def score_plot(cells: Sequence[CellSummary]) -> Plot | None:
     for benchmark, own in _by_benchmark(cells).items():
         for title, costs in (_tokens(own), _time(own)):
             known = [(cell, x) for cell, x in zip(own, costs, strict=True) if x]
-            if len(known) > 1:
+            if known:
                 panels.append(_score_panel(benchmark, title, known, cells, numbers))
     if not panels:
         return None

@@ -77,7 +77,7 @@ def test_every_question_waits_for_its_own_pruning(shapes, tmp_path):
     assert reading.latency_ms["compress"].n == texts
     (row,) = csv.DictReader(cells_csv([reading]).splitlines())
     assert float(row["first_token_ms"]) == reading.first_token_ms > reading.p50("compress") > 0
-    assert "per question" in cells_table([reading]).render("text")
+    assert "per question" in cells_table([reading]).csv()
 
 
 def test_a_token_set_belongs_to_a_text_and_is_that_of_its_question(shapes, tmp_path):
@@ -190,3 +190,13 @@ def test_memory_does_not_grow_with_clips_or_questions(shapes, tmp_path, monkeypa
     results = list(answer.stream(replace(clip, missing=[]) for clip in done))
     assert {len(result.answers) for result in results} == {3 * 20}
     assert max(entries) == 1, "that of the method that does not read the question"
+
+
+def test_a_clip_that_lacks_one_of_its_token_sets_is_compressed_again(shapes, tmp_path):
+    recipe = job(shapes, executor="local", limit=2, methods=METHODS[2:3])
+    _, first = run(recipe, tmp_path)
+    (cache,) = (one for one in find_caches(tmp_path / "cache") if one.num_clips)
+    next((tmp_path / "cache" / cache.name).glob("*.parquet")).unlink()
+    outcome, second = run(recipe, tmp_path)
+    assert (outcome.num_encoded, outcome.num_hits) == (1, 1)
+    pd.testing.assert_frame_equal(what_was_said(first), what_was_said(second))

@@ -122,7 +122,10 @@ def test_a_run_is_explained_from_its_caches_alone(tango, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["activations", "recipe.yaml", "--layer", "9"], "it must be from 0 (embeddings) to 3"),
+        (
+            ["activations", "recipe.yaml", "--layer", "9"],
+            "is not one of model tiny: 0 (embeddings) to 3",
+        ),
         (["coverage", "recipe.yaml", "--set", f"methods=[{INSIDE}]"], "plans its tokens before"),
     ],
 )

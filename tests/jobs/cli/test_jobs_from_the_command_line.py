@@ -48,6 +48,7 @@ def test_evaluate_leaves_every_file_of_the_contract(tango, recipe, tmp_path):
     for name in ("summary.json", "report.html", "failures.parquet"):
         assert (run_dir / name).is_file()
     assert list((run_dir / "answers").glob("*.parquet"))
+    assert list((run_dir / "plots").glob("*.svg"))
     summary = yaml.safe_load((run_dir / "summary.json").read_text())
     needed = (
         "accuracy accuracy_ci95 accuracy_by num_questions num_answered num_failed "

@@ -80,7 +80,6 @@ def test_a_whole_benchmark_gives_scores_that_name_their_source(tango, run, monke
     ("options", "words"),
     [
         (("--format", "hub", "--repository", "answers"), "is not an id of the form owner/name"),
-        (("--format", "lmms_eval", "--repository", "a/b"), "no effect without --format hub"),
     ],
 )
 def test_a_wrong_repository_is_one_line(tango, run, options, words):

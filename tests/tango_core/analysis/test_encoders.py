@@ -64,7 +64,7 @@ def test_a_recipe_can_name_the_file_of_sinks(tmp_path):
     content = calibrated(PLANTED).report().to_json({"name": "toy", "digest": "abc"})
     file.write_text(json.dumps(content))
     sinks = read_sinks(str(file))
-    assert (sinks.grid, sinks.digest, set(sinks.positions)) == (GRID, "abc", set(PLANTED))
+    assert (sinks.grid, set(sinks.positions)) == (GRID, set(PLANTED))
     assert content["clips"] == 24
     assert len(content["statistics"]["rank_mean"]) == 196
 

@@ -87,7 +87,6 @@ def test_mvbench_bounds_make_clips_of_shared_files(write, tmp_path):
     assert bounded == {task.name for task in ALL_TASKS if task.bounded}
 
 
-@pytest.mark.parametrize("write", [mvbench_main, mvbench_cut, mvbench_vlmevalkit])
 def test_mvbench_clips_that_are_cut_have_no_bounds(tmp_path):
     """Nor where a JSON file per task names some, as in the branch `video` that lmms-eval reads."""
     assert {item.clip for item in load("mvbench", mvbench_cut(tmp_path / "cut")).items()} == {None}
