@@ -27,6 +27,7 @@ QWEN, QWEN3, QWEN35 = "qwen2.5-vl-7b", "qwen3-vl-8b", "qwen3.5-9b"
         (QWEN, {"seconds_per_grid": 0}, "must be a positive number, got 0"),
         (QWEN3, {"frame_area": 0}, "must be 1 or larger, got 0"),
         (QWEN3, {"min_pixels": -1}, "must be 1 or larger, got -1"),
+        (VIDEO, {"pooling_step": 8}, "must be at most the 7 positions .*, got 8"),
         (QWEN, {"saliency_from": "a/b"}, "is no setting of model qwen2.5-vl-7b"),
         (QWEN3, {"frame_area": 4096, "max_pixels": 4096}, "takes the place of model.max_pixels"),
         (QWEN35, {"companions": "merge"}, "is no setting of model qwen3.5-9b"),
