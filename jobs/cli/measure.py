@@ -157,12 +157,15 @@ def measure_load(
     """
     from jobs.config.recipe import load_job
     from jobs.load import Load, measure_load
+    from pipeline.cache.folders import find_caches
 
     if any(one < 1 for one in concurrency) or any(one <= 0 for one in rate):
         raise InputError("--concurrency must be 1 or larger and --rate above 0")
     changes = [*set_, *([f"limit={limit}"] if limit else [])]
+    job = load_job(recipe, changes)
+    find_caches(cache)  # refuses a missing directory before clips are generated
     return measure_load(
-        load_job(recipe, changes),
+        job,
         cache,
         output,
         [Load("closed", one) for one in concurrency] + [Load("open", one) for one in rate],

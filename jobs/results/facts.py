@@ -193,6 +193,10 @@ class JobFacts:
             ValueError: If the file is damaged.
         """
         path = run_dir / FACTS_FILE
+        if not run_dir.is_dir():
+            raise MissingFileError(
+                f"{home_of(run_dir)} is not a finished run: no such directory; name a run directory"
+            )
         if not path.is_file():
             raise MissingFileError(
                 f"{home_of(run_dir)} is not a finished run: it holds no {FACTS_FILE}; name a "

@@ -340,9 +340,14 @@ def raise_if_wrong(tracking_uri: str) -> None:
     """Check the URI without any request, so that a job can do so before it starts.
 
     Raises:
-        InputError: If the URI is MLflow's retired file store.
+        InputError: If the URI is MLflow's retired file store, or its port is invalid.
     """
-    if urlparse(tracking_uri).scheme in ("", "file"):
+    try:
+        parts = urlparse(tracking_uri)
+        _ = parts.port
+    except ValueError as error:
+        raise InputError(f"tracking_uri {redacted(tracking_uri)!r}: {error}") from error
+    if parts.scheme in ("", "file"):
         raise InputError(
             f"tracking_uri {tracking_uri!r} is MLflow's retired file store; "
             "use sqlite:///<path>/mlflow.db or the http address of a server"

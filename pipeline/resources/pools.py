@@ -124,12 +124,15 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
     for name, pool in sorted(workers, key=lambda worker: worker[1].placement_order):
         needs = {"CPU": pool.num_cpus, "GPU": pool.num_gpus, **pool.resources}
         if not _reserve(needs, free):
+            settings = ["num_cpus"]
+            if isinstance(pool, ActorPool):
+                settings = ["num_actors", "num_gpus", *settings]
+            lower = ", ".join(f"pools.{name}.{setting}" for setting in settings)
             end = f"; or start a node with --resources for pools.{name}.resources"
             raise PoolError(
                 f"the cluster ({cluster}) has no room for {pool.least} {name} worker(s) of "
-                f"{_in_words(needs)} beside the other pools; lower pools.{name}.num_gpus or "
-                f"pools.{name}.num_cpus, or num_actors and num_cpus of a pool"
-                f"{end if pool.resources else ''}"
+                f"{_in_words(needs)} beside the other pools; lower {lower}, or those of another "
+                f"pool{end if pool.resources else ''}"
             )
 
 

@@ -252,17 +252,15 @@ class PatchFiles(FamilyFiles):
     ) -> dict[str, Any]:
         """Bounds of the area of a frame; see `FamilyFiles.facts`."""
         multiple = self.patch_layout(config).multiple
-        token, area, chosen = multiple**2, options.frame_area, options.max_pixels
-        if area is not None and chosen is not None:
-            raise InputError("model.frame_area takes the place of model.max_pixels; leave one out")
+        token, area = multiple**2, options.frame_area
         most = self.most_tokens * token
-        largest = next(one for one in (area, chosen, most) if one is not None)
+        largest = area or options.max_pixels or most
         if self.only_lowered and area is None:
             largest = min(largest, most)
         if largest < token:
             raise InputError(
-                f"model.{'max_pixels' if area is None else 'frame_area'} must be at least one "
-                f"token of {multiple} x {multiple} pixels, {token}, got {largest}"
+                f"model.{'frame_area' if area else 'max_pixels'} must be at least one token of "
+                f"{multiple} x {multiple} pixels, {token}, got {largest}"
             )
         smallest = getattr(options, "min_pixels", None) or self.least_tokens * token
         frames = FrameSpec(

@@ -7,6 +7,7 @@ neither torch nor transformers: so recipes are checked before heavy imports.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -63,6 +64,19 @@ class FrameAreaOptions(FamilyOptions):
     published_pixels: ClassVar[int | None] = None
     max_pixels: int | None = None
     frame_area: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the ranges of all areas and times, and that only one option sets the area."""
+        for option in fields(self):
+            value = getattr(self, option.name)
+            setting = f"model.{option.name}"
+            if type(value) is int and value < 1:
+                raise InputError(f"{setting} must be 1 or larger, got {value}")
+            if type(value) is float and not 0 < value < math.inf:
+                raise InputError(f"{setting} must be a positive number, got {value:g}")
+        # Not `min_pixels`, which a protocol may set.
+        if self.frame_area is not None and self.max_pixels is not None:
+            raise InputError("model.frame_area takes the place of model.max_pixels; leave one out")
 
     def input_size(self) -> str:
         """The frame area, if it is not the published one."""

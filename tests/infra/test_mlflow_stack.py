@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -191,3 +192,16 @@ def test_new_secrets_are_private_and_replace_none(tmp_path):
     values = [line.split("=")[1] for line in file.read_text().splitlines()]
     assert len(set(values)) == len(values) == 5
     assert all(len(value) == 48 for value in values if value != "tango-mlflow")
+
+
+def test_configured_host_names_are_allowed(tmp_path):
+    from mlflow.server.security_utils import is_allowed_host_header
+
+    serve = runpy.run_path(str(INFRA / "mlflow/serve.py"))
+    needed = dict.fromkeys(serve["NEEDED"], "sqlite://")
+    assert "MLFLOW_SERVER_ALLOWED_HOSTS" not in serve["settings"](needed, tmp_path)
+    names = {"TANGO_MLFLOW_HOSTS": "mlflow.example.com, gpu-box"}
+    found = serve["settings"](needed | names, tmp_path)["MLFLOW_SERVER_ALLOWED_HOSTS"].split(",")
+    for host in ("127.0.0.1:5000", "10.1.2.3:5000", "mlflow.example.com", "gpu-box:5000"):
+        assert is_allowed_host_header(found, host)
+    assert not is_allowed_host_header(found, "evil.example.com")

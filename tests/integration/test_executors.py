@@ -100,3 +100,10 @@ def parse_equal_cpus():
     from pipeline.resources.pools import ActorPool, TaskPool
 
     return Pools(TaskPool(1), ActorPool(num_cpus=1), ActorPool(num_cpus=1))
+
+
+def test_only_an_added_method_is_computed(shapes, tmp_path):
+    small = job(shapes, executor="local", methods=FIVE[:2], limit=2)
+    run(small, tmp_path)
+    outcome, _ = run(job(shapes, executor="local", methods=FIVE[:3], limit=2), tmp_path)
+    assert (outcome.num_encoded, outcome.num_computed, outcome.num_hits) == (2, 2, 4)

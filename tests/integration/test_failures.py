@@ -14,6 +14,7 @@ from summaries import write_summary
 
 from jobs.report.compare import write_report
 from jobs.run.run_dirs import find_run
+from tango_core.errors import InputError
 
 
 @pytest.fixture
@@ -152,3 +153,11 @@ def test_resuming_with_fail_drops_answers_about_damaged_clips(damaged_folder, tm
     assert outcome.facts.work.answered == 0
     assert sorted(answers_of(run_dir)["status"])[0] == "decode_damaged"
     assert write_summary(run_dir).counts.num_failed == 1
+
+
+def test_videos_without_questions_are_refused_before_anything_is_encoded(folder, tmp_path):
+    (folder / "questions.csv").unlink()
+    with pytest.raises(InputError, match=r"no clip has a question.*tango precompute"):
+        run(recipe(folder, executor="local"), tmp_path / "runs")
+    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs", kind="precompute")
+    assert outcome.num_encoded == 1

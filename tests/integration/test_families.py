@@ -245,3 +245,34 @@ def test_times_of_a_bounded_clip_start_at_its_beginning(made, tmp_path):
     assert len(answers) == 3
     # Pairs of the whole file are shown at 0.8, 4.3, 7.7 and 11.1 seconds.
     assert sorted(answers["clip_text_tokens"]) == [4 * 15, 4 * 15, 4 * 15 + 1]
+
+
+def test_empty_blocks_change_the_prompt_but_not_the_tokens(made, tmp_path):
+    """Two of a hundred tokens: most pairs of frames keep none."""
+    methods = [{"name": "topk", "retention": 0.02, "score": "attention"}]
+    prompts, caches = {}, {}
+    for empty in ("keep", "drop"):
+        _, run_dir = run(recipe_of(made, "qwen3", methods, model={"empty_blocks": empty}), tmp_path)
+        answers = answers_of(run_dir)
+        assert set(answers["tokens_kept"]) == {2}
+        prompts[empty] = answers[["prompt_tokens", "clip_text_tokens"]]
+        caches[empty] = set(answers.groupby("video_id")["cache"].first())
+    assert (caches["keep"], caches["drop"]) == ({"miss"}, {"hit"})
+    fewer = prompts["keep"] - prompts["drop"]
+    assert (fewer["prompt_tokens"] == fewer["clip_text_tokens"]).all()
+    assert (fewer["clip_text_tokens"] >= 2 * (13 + 2)).all()
+    assert set(prompts["keep"]["clip_text_tokens"]) == {4 * (13 + 2)}
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "values"),
+    [
+        ("qwen", "position_rule", ("hf450", "hf5")),
+        ("internvl-saved", "frame_label", ("vlmevalkit", "lmms_eval")),
+    ],
+)
+def test_prompt_settings_do_not_change_cached_tokens(made, tmp_path, name, option, values):
+    for value, misses in zip(values, (NUM_CLIPS, 0), strict=True):
+        _, run_dir = run(recipe_of(made, name, [TANGO], model={option: value}), tmp_path)
+        cached = answers_of(run_dir).groupby("video_id")["cache"].first()
+        assert (cached == "miss").sum() == misses

@@ -11,8 +11,13 @@ from releases import (
     LAYOUTS,
     RECORDED,
     VIDEOMME_ROWS,
+    VIDEOMME_V2_ROWS,
     load,
+    lvbench_authors,
+    lvbench_release,
+    tempcompass_release,
     videomme_release,
+    videomme_v2_release,
 )
 from summaries import write_summary
 
@@ -87,3 +92,50 @@ def test_subtitles_change_prompts_but_not_tokens(measure, protocol, tmp_path):
     assert longer["aAaAaAaAaA0"] != longer["-b_B-b_B-b1"]
     assert {cell["protocol"] for cell in summary["cells"]} == {f"{protocol}+subtitles"}
     assert all(cell["harness_accuracy"] is not None for cell in summary["cells"])
+
+
+def test_tempcompass_scores_all_forms_except_captions(measure, tmp_path):
+    _, answers, summary = measure("tempcompass", tempcompass_release(tmp_path / "root"))
+    assert len(answers) == 2 * 9
+    groups = answers["groups"].map(json.loads)
+    captions = groups.map(lambda own: own["task"]) == "captioning"
+    assert set(answers[captions]["status"]) == {"ok"}
+    assert answers[captions][["correct", "harness_score"]].isna().all(axis=None)
+    assert (answers[captions]["text"].str.len() > 0).all()
+    assert answers[~captions][["correct", "harness_score"]].notna().all(axis=None)
+    for cell in summary["cells"]:
+        assert (cell["num_questions"], cell["num_scored"]) == (9, 8)
+        assert set(cell["accuracy_by"]["task"]) == {"multi-choice", "caption_matching", "yes_no"}
+        by_form = cell["accuracy_cross"]["dimension"]["action"]["task"]
+        counts = {form: value["n"] for form, value in by_form.items()}
+        assert counts == {"multi-choice": 1, "caption_matching": 1, "yes_no": 2}
+
+
+@pytest.mark.parametrize("write", [lvbench_authors, lvbench_release])
+def test_lvbench(measure, write, tmp_path):
+    _, answers, summary = measure("lvbench", write(tmp_path / "root"), protocol="lmms_eval")
+    assert len(answers) == 2 * 3
+    assert answers[["correct", "harness_score"]].notna().all(axis=None)
+    for cell in summary["cells"]:
+        types = cell["accuracy_by"]["type"]
+        assert cell["num_scored"] == 3
+        assert {kind: value["n"] for kind, value in types.items()} == {
+            "key information retrieval": 1,
+            "entity recognition": 1,
+            "event understanding": 1,
+            "reasoning": 1,
+        }, "a question of two types counts in both"
+
+
+def test_subtitles_of_video_mme_v2(measure, tmp_path):
+    root = videomme_v2_release(tmp_path / "root")
+    (root / "subtitle").mkdir()
+    words = [{"text": word, "start_time": 0.0, "end_time": 1.0} for word in ("hello", "there")]
+    (root / "subtitle" / "001.jsonl").write_text("\n".join(map(json.dumps, words)))
+    _, plain, _ = measure("videomme_v2", root, protocol="lmms_eval")
+    result, shown, _ = measure("videomme_v2", root, protocol="lmms_eval", subtitles=True)
+    assert (result.num_encoded, result.num_computed) == (0, 0)
+    assert len(shown) == 2 * len(VIDEOMME_V2_ROWS)
+    changed = shown["prompt_digest"] != plain["prompt_digest"]
+    assert set(shown[changed]["video_id"]) == {"001"}
+    assert changed.sum() == 2 * 4, "a video without words is asked as before"

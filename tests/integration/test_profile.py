@@ -7,9 +7,11 @@ import json
 import pandas as pd
 import pytest
 from jobs_for_tests import answers_of, job, run, what_was_said
+from numbered_videos import write_clip
 from summaries import summarize, write_summary
 
 from jobs.results.facts import JobFacts
+from pipeline.stages.profile import ProfileCompression
 
 METHODS = [{"name": "full"}, {"name": "tango", "retention": 0.1}]
 NUM_CLIPS = 3
@@ -92,3 +94,25 @@ def test_answers_of_earlier_versions_can_still_be_summarised(profile):
     assert json.dumps(old)
     assert "segment" not in old["cells"][1]["latency_ms"]
     assert old["cells"][1]["peak_gib"] is None
+
+
+def test_only_the_first_good_clip_is_run_twice(tmp_path, monkeypatch):
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    (videos / "a.mp4").write_text("no video")
+    for name in ("b.mp4", "c.mp4"):
+        write_clip(videos / name, 24)
+    table = videos / "questions.csv"
+    table.write_text("video,question\n" + "".join(f"{n}.mp4,Why?\n" for n in "abc"))
+    compressed = []
+    compress = ProfileCompression._compress
+    monkeypatch.setattr(
+        ProfileCompression,
+        "_compress",
+        lambda self, clip: compressed.append(clip.video_id) or compress(self, clip),
+    )
+    recipe = job(videos, benchmark={"name": "custom", "root": str(videos)}, mode="profile")
+    outcome, run_dir = run(recipe, tmp_path / "runs")
+    assert compressed == ["b.mp4", "b.mp4", "c.mp4"]
+    assert (outcome.num_clips, outcome.num_failed_clips) == (3, 1)
+    assert len(answers_of(run_dir)) == 3

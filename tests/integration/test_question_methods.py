@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +16,15 @@ from summaries import summarize
 
 from jobs.report.tables.cells import cells_csv, cells_table
 from jobs.results.facts import JobFacts
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.folders import find_caches
-from pipeline.clips import questions_of
+from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, DECODE_VIDEO, questions_of
 from pipeline.question_groups import groups_of
 from pipeline.rows import clips_in
+from pipeline.settings import Settings
 from tango_core.errors import InputError
 from tango_core.models import load_encoder, load_question_embedder
+from tango_core.models.llava.encoder import Encoder
 from tango_core.video.decode import decode_frames
 
 METHODS = [
@@ -137,3 +142,61 @@ def test_ray_gives_the_same_answers(shapes, tmp_path, local_ray):
     _, on_ray = run(job(shapes, limit=3, methods=METHODS, cache=STORE), tmp_path / "ray")
     _, clean = run(job(shapes, executor="local", limit=3, methods=METHODS), tmp_path / "clean")
     pd.testing.assert_frame_equal(what_was_said(on_ray), what_was_said(clean))
+
+
+def _renamed(clip, number):
+    (first, *_) = json.loads(clip.questions)
+    return {
+        **first,
+        "id": f"{clip.video_id}-{number}",
+        "text": f"{first['text']} {number % 10} {number // 10}",
+    }
+
+
+def test_memory_does_not_grow_with_clips_or_questions(shapes, tmp_path, monkeypatch):
+    plan = plan_of(job(shapes, executor="local", limit=3, methods=METHODS[1:4]), tmp_path)
+    settings, encode, write = Settings("local"), Encoder.encode, TokenCache.write
+    encoded, held, written = [], [], []
+
+    def remembered(self, *args):
+        features = encode(self, *args)
+        encoded.append(weakref.ref(features.tokens))
+        return features
+
+    def counted(self, *args):
+        held.append(sum(tokens() is not None for tokens in encoded))
+        written.append(args[0].key)
+        return write(self, *args)
+
+    monkeypatch.setattr(Encoder, "encode", remembered)
+    monkeypatch.setattr(TokenCache, "write", counted)
+    decode, compress = (stage.start(plan, settings) for stage in (DECODE_VIDEO, COMPRESS_VIDEO))
+    asked = [
+        replace(clip, questions=json.dumps([_renamed(clip, number) for number in range(20)]))
+        for clip in clips_in(plan.clips)
+    ]
+    done = list(compress.stream(decode(clip) for clip in asked))
+    assert len(set(written)) == 3 * (1 + 20)
+    assert (len(encoded), max(held)) == (3, 1)
+    answer = ANSWER_QUESTIONS.start(plan, settings)
+    entries, request = [], answer._request
+
+    def looked_at(session, one):
+        prompts = request(session, one)
+        entries.append(len(one.work.entries))
+        return prompts
+
+    monkeypatch.setattr(answer, "_request", looked_at)
+    results = list(answer.stream(replace(clip, missing=[]) for clip in done))
+    assert {len(result.answers) for result in results} == {3 * 20}
+    assert max(entries) == 1, "that of the method that does not read the question"
+
+
+def test_a_clip_that_lacks_one_of_its_token_sets_is_compressed_again(shapes, tmp_path):
+    recipe = job(shapes, executor="local", limit=2, methods=METHODS[2:3])
+    _, first = run(recipe, tmp_path)
+    (cache,) = (one for one in find_caches(tmp_path / "cache") if one.num_clips)
+    next((tmp_path / "cache" / cache.name).glob("*.parquet")).unlink()
+    outcome, second = run(recipe, tmp_path)
+    assert (outcome.num_encoded, outcome.num_hits) == (1, 1)
+    pd.testing.assert_frame_equal(what_was_said(first), what_was_said(second))

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from clips import clip as named_clip
 from llava_checkpoints import build_llava, save_llava
 from llava_originals import build_original, save_original
 from numbered_videos import write_clip
@@ -154,3 +155,8 @@ def test_the_published_head_is_taken_when_a_method_needs_one(
 def test_a_checkpoint_is_read_as_the_family_it_was_trained_as(newlines, name, tmp_path):
     directory = save_original(build_original(), tmp_path, mm_newline_position=newlines)
     assert VideoChat(str(directory)).spec.name == name
+
+
+def test_an_answer_about_a_damaged_clip_says_so():
+    answer = VideoChat("tiny", num_frames=4).ask(named_clip("hole.webm"), "What is it?")
+    assert any("damaged: the file has lost frames" in text for text in answer.warnings)

@@ -59,3 +59,9 @@ def test_json_that_cannot_be_used_is_one_line(text, reason):
     with pytest.raises(ValueError, match=f"^a.json: .*{reason}") as caught:
         parse_json(text, "a.json")
     assert len(str(caught.value)) < 300
+
+
+def test_an_image_that_is_a_pipe_fails_its_clip(tmp_path):
+    os.mkfifo(tmp_path / "1.jpg")
+    with pytest.raises(VideoDecodeError, match="is not a regular file"):
+        decode_frames(str(tmp_path), FrameSpec(4))

@@ -58,3 +58,16 @@ def test_a_failed_request_is_a_row_and_the_run_can_be_resumed(runs, tmp_path):
     both = second[~failed].merge(native, on=keys, suffixes=("", "_native"))
     assert len(both) == sum(~failed)
     assert (both["text"] == both["text_native"]).all()
+
+
+def test_workers_of_ray_hold_the_engine(runs, local_ray, tmp_path):
+    recipe = job(
+        runs["native"].parent / "shapes", methods=METHODS, limit=4, executor="ray", engine="vllm",
+        model={"name": "tiny", "device": "cpu"},
+    )  # fmt: skip
+    _, run_dir = run(recipe, tmp_path)
+    found, native = answers_of(run_dir), answers_of(runs["native"])
+    both = found.merge(native, on=["video_id", "cell", "question_id"], suffixes=("", "_native"))
+    assert len(both) == len(found) > 0
+    for name in ("text", "status", "prompt_tokens", "new_tokens", "kept_digest"):
+        assert (both[name] == both[f"{name}_native"]).all()

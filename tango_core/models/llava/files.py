@@ -127,6 +127,11 @@ class LlavaFiles(FamilyFiles):
         if vision.vision_use_head or source is not None:
             provides |= {"saliency", "frame_embeddings"}
         side, step = vision.image_size // vision.patch_size, options.pooling_step
+        if step > side:
+            raise InputError(
+                f"model.pooling_step must be at most the {side} positions of a side of the tower's "
+                f"grid, got {step}"
+            )
         return {
             "digest": digest,
             "provides": frozenset(provides),

@@ -25,7 +25,8 @@ RECIPE = {
 }
 
 
-# What users get wrong => what the one line says, e.g. where a job is built from its recipe.
+# What users get wrong => what the one line says, e.g. where a job is built from its recipe. `view`
+# comes first: it would serve a run that a row behind it made, if that row were no longer refused.
 MISTAKES = dict(
     row.split(" => ")
     for row in Path(__file__).with_name("user_errors.txt").read_text().splitlines()

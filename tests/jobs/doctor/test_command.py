@@ -75,7 +75,7 @@ def test_every_mistake_has_its_line_and_the_exit_code_is_1(doctor, tmp_path):
         "model": "model.path /no/such",
         "methods": "retention must be in (0, 1], got 2",
         "benchmark": "benchmark.root 'nowhere' is not a folder",
-        "Ray": "lower pools.compress.num_cpus",
+        "Ray": "lower pools.decode.num_cpus",
     }
     assert problems.keys() == expected.keys(), problems
     for subject, part in expected.items():

@@ -86,7 +86,7 @@ def test_pools_are_compared_with_a_cluster(local_ray):
     address = ray.get_runtime_context().gcs_address
     result = result_of(checks.ray_pools, None, address)
     assert result.status == "ok", result
-    assert f"{address} has 4 CPUs and 0 GPUs on 1 node(s)" in result.text
+    assert f"{address}: 4 CPUs and 0 GPUs on 1 node(s)" in result.text
     assert "pools fit" in result_of(checks.ray_pools, job(executor="ray"), address).text
     pools = {"compress": {"num_actors": 5, "num_cpus": 1}}
     result = result_of(checks.ray_pools, job(executor="ray", pools=pools), address)

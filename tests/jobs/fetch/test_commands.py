@@ -140,10 +140,11 @@ def test_a_killed_download_goes_on_from_its_last_byte(server, run, held, tmp_pat
     assert not list(root.glob("*.zip"))
 
 
-def test_a_signal_ends_it_with_the_command_that_goes_on(run, held, tmp_path):
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_with_the_command_that_goes_on(run, held, tmp_path, signum, code):
     root = tmp_path / "out"
-    ended, lines = stopped(run, root, signal.SIGTERM)
-    assert ended == 143
+    ended, lines = stopped(run, root, signum)
+    assert ended == code
     command = f"tango data get videomme --root {root} --yes"
     said = [line for line in lines if line.startswith("tango: ")]
     assert said[-1].endswith(f"downloaded files are kept, continue with: {command}")
@@ -207,3 +208,13 @@ def test_a_gated_benchmark(server, run, tmp_path):
     code, output, lines = end_of(run(*get(tmp_path / "out", "longvideobench"), HF_TOKEN=TOKEN))
     assert (code, output.rstrip().splitlines()[-1]) == (0, "complete")
     assert TOKEN not in output + "".join(lines)
+
+
+def test_a_password_in_the_hubs_address_is_not_printed(server, run, tmp_path):
+    server.publish(VIDEOMME, videomme_on_the_hub(tmp_path / "made"))
+    address = server.url.replace("://", "://user:swordfish@")
+    command = (*get(tmp_path / "out"), "--dry-run")
+    code, output, lines = end_of(run(*command, HF_ENDPOINT=address))
+    assert code == 0
+    assert "user" not in output.replace("--", "")
+    assert "swordfish" not in output + "".join(lines)

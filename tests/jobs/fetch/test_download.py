@@ -116,3 +116,9 @@ def test_a_token_goes_to_the_hub_and_not_to_its_store(monkeypatch, published, hu
     fetch(hub, tmp_path)
     sent = {each.server: each.authorization for each in published.requests}
     assert sent == {"hub": "Bearer hf_abcdefghijklmnop", "store": None}
+
+
+def test_a_hub_that_stays_busy_is_given_up(published, hub, tmp_path):
+    published.answers["a.zip"] = [(503, {})] * 6
+    with pytest.raises(FetchError, match="owner/data: the hub answers with status 503"):
+        fetch(hub, tmp_path)

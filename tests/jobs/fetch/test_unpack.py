@@ -187,3 +187,28 @@ def test_an_encrypted_zip_is_named(tmp_path):
     data[entry + 8] |= 1
     with pytest.raises(FetchError, match=r"cannot be unpacked: .* is encrypted"):
         unpack(tmp_path, placed(tmp_path, {"clips.zip": bytes(data)}), keep=False)
+
+
+def test_a_tar_that_was_killed_behind_its_last_member_is_complete(tmp_path):
+    archive = placed(tmp_path, KINDS["tar"])
+    record = Unpacked(tmp_path, archive)
+    for number, (name, data) in enumerate(MEMBERS.items(), 1):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+        record.add(tmp_path / name, len(data), number * (512 + 5120))
+    assert unpack(tmp_path, archive, keep=False) == len(MEMBERS)
+
+
+def test_another_version_of_an_archive_is_unpacked_anew(tmp_path):
+    unpack(tmp_path, placed(tmp_path, KINDS["zip"]), keep=False)
+    changed = {name: data[::-1] + b"!" for name, data in MEMBERS.items()}
+    unpack(tmp_path, placed(tmp_path, {"clips.zip": zipped(changed)}), keep=False)
+    assert contents(tmp_path) == changed
+
+
+def test_a_member_whose_bytes_are_wrong_does_not_arrive(tmp_path):
+    data = bytearray(zipped(MEMBERS))
+    data[200] ^= 1
+    with pytest.raises(FetchError, match="is damaged"):
+        unpack(tmp_path, placed(tmp_path, {"clips.zip": bytes(data)}), keep=False)
+    assert not (tmp_path / "videos/0.mp4").exists()

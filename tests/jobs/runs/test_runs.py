@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -241,3 +242,16 @@ def test_runs_of_a_store_are_listed_shown_and_removed(root, tango):
     finally:
         if store.exists("/bucket"):
             store.rm("/bucket", recursive=True)
+
+
+def test_a_lease_that_has_expired_keeps_nothing(root):
+    Lease(Storage.at(root / STOPPED)).take()
+    (path,) = (root / STOPPED).glob(".lease*")
+    held = {**json.loads(path.read_text()), "machine": "another"}
+    path.write_text(json.dumps(held))
+    assert state_of(find_run(STOPPED, str(root)))["state"] == "running"
+    renewed = datetime.fromisoformat(held["renewed_at"]) - timedelta(hours=1)
+    path.write_text(json.dumps({**held, "renewed_at": renewed.isoformat()}))
+    assert state_of(find_run(STOPPED, str(root)))["state"] == "stopped"
+    assert remove([STOPPED], str(root), Console(quiet=True), yes=True) == 0
+    assert not (root / STOPPED).exists()

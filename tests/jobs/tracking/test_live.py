@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from live_jobs import RECIPE, finish, new_run, plan, result, until
@@ -13,6 +17,7 @@ from live_jobs import RECIPE, finish, new_run, plan, result, until
 from jobs.tracking.live import _END_WITHIN_S, LiveRun, RunningNumbers
 from jobs.tracking.upload import log_run
 from pipeline.metrics import JobBoard, StageCount
+from pipeline.storage.leases import LeaseError
 from tango_core.metrics import clustered_accuracy
 
 pytestmark = pytest.mark.timeout(600)
@@ -197,3 +202,76 @@ def test_stages_have_queues_and_busy_shares():
 def test_many_workers_share_the_work():
     numbers = RunningNumbers(board_of(slots=4.0, decode=(6, 6, 0, 8.0)))
     assert numbers.metrics(4.0)["busy_share/decode"] == 0.5
+
+
+def test_a_driver_whose_run_was_taken_leaves_it_alone(run_dir, store, client):
+    with pytest.raises(LeaseError):
+        break_off(run_dir, store, client, LeaseError("taken over"))
+    assert run_of(client).info.status == "RUNNING"
+
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+from live_jobs import RECIPE, plan, result
+from jobs.tracking.live import LiveRun
+
+with LiveRun(Path(sys.argv[1]), RECIPE, sys.argv[2], "evaluate", every_s=0.5) as live:
+    live.started(plan(), finished=0)
+    live.result(result())
+    print("started", flush=True)
+    if sys.argv[3] == "waits":
+        time.sleep(3600)
+    time.sleep(1)
+    live.finish(Path(sys.argv[1]), idle_s=4)
+"""
+
+
+@pytest.fixture
+def driver():
+    """`driver(run_dir, uri, ends)` starts a process that drives a job, and waits or finishes."""
+    started = []
+
+    def start(run_dir, uri, ends="waits"):
+        path = os.pathsep.join([str(Path(__file__).parents[2] / "fixtures"), *sys.path])
+        process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, str(run_dir), uri, ends],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout.readline() == "started\n"
+        return process
+
+    yield start
+    for one in started:
+        one.kill()
+        one.communicate()
+
+
+@pytest.mark.slow
+def test_the_run_of_a_killed_driver_is_marked_at_the_next_start(
+    run_dir, store, client, driver, tmp_path
+):
+    process = driver(run_dir, store)
+    killed = until(lambda: shown(client, "live/clips"), "a metric")
+    process.kill()
+    process.wait()
+    assert client.get_run(killed.info.run_id).info.status == "RUNNING", "nobody could say so"
+    other = new_run(tmp_path / "other")
+    with LiveRun(other, RECIPE, store, "evaluate", every_s=0.5) as live:
+        live.started(plan(), finished=0)
+        until(lambda: client.get_run(killed.info.run_id).info.status == "KILLED", "the mark")
+        assert run_of(client, "other").info.status == "RUNNING"
+        live.end("KILLED")
+
+
+@pytest.mark.slow
+def test_a_process_ends_in_order_while_a_server_hangs(run_dir, hanging, driver):
+    process = driver(run_dir, hanging, "finishes")
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    (line,) = errors.splitlines()
+    assert "no progress for 4 s" in line

@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -236,3 +237,35 @@ def test_group_values_become_names_that_mlflow_takes_and_stay_apart(one_cell):
     names = [name for name in cell_metrics(summary) if name.startswith("accuracy/")]
     assert sorted(names) == ["accuracy/lang uage/C--_C_", "accuracy/lang uage/C___C_",
                              "accuracy/lang uage/_"]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_real_server_gives_everything_back_over_http(mlflow_server, tmp_path):
+    server = f"http://127.0.0.1:{mlflow_server}"
+    run = finished_run(tmp_path / "served", cell("full"), TANGO)
+    parent = log_run(run, server)
+
+    def ask(path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{server}{path}", data)
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=120) as reply:
+            return reply.read()
+
+    api = "/api/2.0/mlflow"
+    found = json.loads(ask(f"{api}/experiments/get-by-name?experiment_name=tango"))
+    query = {"experiment_ids": [found["experiment"]["experiment_id"]],
+             "filter": f"tags.mlflow.parentRunId = '{parent}'"}  # fmt: skip
+    runs = json.loads(ask(f"{api}/runs/search", query))["runs"]
+    accuracy = {
+        tag["value"]: metric["value"]
+        for child in runs
+        for tag in child["data"]["tags"] if tag["key"] == "tango.cell"
+        for metric in child["data"]["metrics"] if metric["key"] == "accuracy"
+    }  # fmt: skip
+    summary = json.loads((run / "summary.json").read_text())
+    assert accuracy == {
+        f"shapes: {entry['cell']}": round(entry["accuracy"], 4) for entry in summary["cells"]
+    }
+    page = ask(f"/get-artifact?run_id={parent}&path=report.html")
+    assert page == (run / "report.html").read_bytes()

@@ -325,3 +325,25 @@ def test_an_export_works_from_a_disk_and_from_any_web_server(tab, exported, any_
     expect(page.locator(".panel").nth(1)).to_contain_text(kept)
     page.keyboard.press("n")
     expect(page.locator("h1")).to_have_text(video_id(1))
+
+
+def test_a_key_pressed_before_the_next_paint_uses_the_current_page(tab):
+    page = tab(deep_link("run", ("shapes", video_id(0)), CELLS))
+    drawn(page)
+    page.locator(".picture canvas").first.focus()
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.locator(".panel dd[aria-live]").first).to_be_visible()
+    # The second key comes with the change itself, before the browser has painted anything.
+    page.evaluate(
+        """() => {
+             const press = () => document.activeElement.dispatchEvent(
+               new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+             const watch = new MutationObserver(() => {
+               if (document.querySelector(".panel dd[aria-live]")) return;
+               watch.disconnect();
+               press();
+             });
+             watch.observe(document.getElementById("main"), { childList: true, subtree: true });
+             press(); }"""
+    )
+    settled(page, 120)

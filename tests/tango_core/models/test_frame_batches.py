@@ -115,3 +115,33 @@ def test_frames_and_times_arrive_as_they_were():
     assert torch.equal(on_device, torch.tensor(pixels[::-1].copy()))
     assert torch.equal(timestamps, torch.tensor(times))
     assert timestamps.untyped_storage().nbytes() == 3 * 8
+
+
+def test_what_was_encoded_before_the_device_was_full_is_kept():
+    batches, tower = FrameBatches(4, CPU), Tower()
+    calls = []
+
+    def fills_up(rows):
+        calls.append(rows[:, 0].tolist())
+        tower.room = 4 if len(calls) == 1 else 2
+        return tower(rows)
+
+    assert torch.equal(run(batches, fills_up)["tokens"], ROWS * 2)
+    assert calls[:3] == [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5]]
+
+
+def test_a_single_frame_without_room_is_an_error_in_one_line():
+    with pytest.raises(torch.OutOfMemoryError, match="no room to encode 1 frame") as error:
+        run(FrameBatches(4, CPU), Tower(room=0))
+    assert "\n" not in str(error.value)
+    assert "compress pool" in str(error.value)
+    with pytest.raises(torch.OutOfMemoryError, match="no room to encode 2 frame"):
+        run(FrameBatches(4, CPU), Tower(room=0), frames_per_row=2)
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_room():
+    def breaks(rows):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        run(FrameBatches(4, CPU), breaks)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tango_core.models.kernels import attend
 from tango_core.models.language.attention import attend_onwards, attend_whole
 from tango_core.models.towers.patch_tower import PatchPlan
 
@@ -45,4 +46,14 @@ def test_no_plan_is_made_for_a_length(seen, call):
     call()
     assert seen
     assert not any(seen)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_what_was_set_is_set_again_after_an_error(monkeypatch):
+    def fails(*parts, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", fails)
+    with pytest.raises(torch.OutOfMemoryError):
+        attend(*parts(1, 2, 3, 4), scale=1.0)
     assert torch.backends.cuda.cudnn_sdp_enabled()

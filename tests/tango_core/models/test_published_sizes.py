@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -50,3 +53,33 @@ def test_both_halves_load_and_answer_a_prompt(tmp_path, name):
     assert reply.status == "ok"
     assert reply.text
     assert "the weights are random" in encoder.spec.note
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "num_bytes"),
+    [
+        ("internvl3.5-2b-hf", 2.35, None),
+        ("internvl3.5-4b-hf", 4.73, None),
+        ("internvl3.5-8b", 8.53, None),  # 304.01 M of the tower in it, on the model's page
+        ("internvl3.5-8b-hf", 8.53, None),
+        ("llava-onevision-0.5b", 0.89, None),
+        ("llava-onevision-7b", 8.03, None),
+        ("llava-onevision-7b-lmms-lab", 8.03, None),
+        ("llava-video-7b", 8.03, None),
+        ("qwen2.5-vl-3b", 3.75, 7_509_245_952),
+        ("qwen2.5-vl-7b", 8.29, 16_584_333_312),
+        ("qwen3-vl-2b", 2.13, None),
+        ("qwen3-vl-4b", 4.44, 8_875_631_616),
+        ("qwen3-vl-8b", 8.77, 17_534_247_392),
+        # 19,306,216,416 of the index, without the 15 tensors of `mtp`: a layer with full attention,
+        # a projection of two states to one, and three norms; `A_log` and `norm` of the 24 linear
+        # layers, 32 and 128 numbers, are float32 there.
+        ("qwen3.5-9b", 9.41, 19_306_216_416 - 2 * 243_290_624 - 2 * 24 * (32 + 128)),
+    ],
+)
+def test_the_geometry_is_as_large_as_published(tmp_path, name, billions, num_bytes):
+    geometry = GEOMETRIES[name]
+    (tmp_path / "config.json").write_text(json.dumps(dict(geometry.config)))
+    count = sum(math.prod(shape) for _, shape, _ in geometry.tensors(tmp_path))
+    assert round(count / 1e9, 2) == billions
+    assert num_bytes in (None, 2 * count)

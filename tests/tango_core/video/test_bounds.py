@@ -104,3 +104,9 @@ def test_a_packet_that_is_never_shown_does_not_shift_the_frames_behind_it():
 def test_without_drops_times_are_index_over_rate_to_the_bit():
     frames = decode_frames(str(clip("mpeg4.avi")), FrameSpec(60))
     np.testing.assert_array_equal(frames.timestamps, np.arange(60) / 24.0)
+
+
+def test_length_and_rate_count_what_was_dropped():
+    assert read_index(str(clip("drops_cinepak.avi"))).rate == pytest.approx(7.5)
+    frames = decode_frames(str(clip("drops_cinepak.avi")), FrameSpec(4))
+    assert frames.source.duration_s == pytest.approx(8.0)

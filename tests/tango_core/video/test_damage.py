@@ -154,3 +154,8 @@ class TestDamagedFiles:
         assert any("could not be decoded" in warning for warning in frames.warnings)
         numbers = numbers_of(frames.pixels)
         assert set(range(24)) <= set(numbers)
+
+
+def test_a_clip_in_a_hole_is_damaged_although_a_neighbour_can_be_decoded():
+    frames = decode_frames(str(clip("hole.webm")), FrameSpec(4), (2.5, 2.6))
+    assert "has lost frames between" in frames.damage[0]

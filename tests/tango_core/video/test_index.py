@@ -92,3 +92,15 @@ def test_a_damaged_stored_index_is_made_again(tmp_path, monkeypatch):
 def test_the_index_of_a_short_file_is_not_stored(tmp_path):
     read_index(str(clip("closed_gop.mp4")), str(tmp_path))
     assert not any(tmp_path.iterdir())
+
+
+def test_frames_hidden_by_an_edit_list_are_not_counted():
+    info = read_index(str(clip("edit_list.mp4")))
+    assert len(info.shown) == 120 - 27
+    assert info.duration_s == pytest.approx((120 - 27) / 24)
+
+
+def test_a_cover_picture_is_no_video_stream():
+    info = read_index(str(clip("cover.mp4")))
+    assert info.codec == "h264"
+    assert info.decord_doubt == "2 video streams"

@@ -5,7 +5,7 @@ import pytest
 from clips import CLIPS, WITH_DROPS, clip
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numbered_videos import number_of
+from numbered_videos import number_of, write_clip
 
 from pipeline.cache.fingerprint import source_fingerprint
 from tango_core.video import pyav
@@ -86,3 +86,16 @@ def test_what_is_no_file_is_not_opened(tmp_path):
     assert decoding_revision(tmp_path / "pipe.mp4") == ""
     assert decoding_revision(tmp_path) == ""
     assert decoding_revision(tmp_path / "gone.mp4") == ""
+
+
+def test_a_header_in_front_of_the_pictures_is_read_as_well(tmp_path):
+    path = write_clip(
+        tmp_path / "a.mp4", 4, pixel_format="yuv444p", container_options={"movflags": "faststart"}
+    )
+    assert decoding_revision(path) == REVISION
+
+
+def test_an_avi_without_an_index_may_have_gaps(tmp_path):
+    path = tmp_path / "cut.avi"
+    path.write_bytes(clip("mpeg4.avi").read_bytes()[:8000])
+    assert decoding_revision(path) == REVISION

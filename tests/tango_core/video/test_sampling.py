@@ -131,3 +131,13 @@ def test_fitted_size_equals_qwens_smart_resize():
             continue
         expected = smart_resize(height, width, 28, min_pixels=100_352, max_pixels=200_704)
         assert fit_size(height, width, 100_352, 200_704, 28) == expected, (height, width)
+
+
+@pytest.mark.parametrize(
+    ("available", "count"), [(1, 2), (2, 2), (3, 2), (7, 6), (31, 30), (32, 32)]
+)
+def test_round_gives_an_even_number_of_frames_of_a_short_clip(available, count):
+    indices = frame_indices(available, 32, "round")
+    assert len(indices) == count
+    assert indices[0] == 0
+    assert indices[-1] == available - 1

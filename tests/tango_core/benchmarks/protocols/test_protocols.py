@@ -210,3 +210,28 @@ def test_nothing_is_scored_where_the_answers_are_hidden():
     for protocol in PROTOCOLS["longvideobench"].values():
         assert protocol.harness_score("A", question) is None
         assert protocol.read_choice("A", question) == 0
+
+
+def test_vlmevalkit_found_no_letter_behind_answer_is_before_change_1552():
+    choices = {"A": "red", "B": "dark red", "C": "blue"}
+    reply = "The correct answer is **B**. Here's why: it is by far the darkest"
+    assert infer_option(reply, choices, stated=False) == "Z"
+
+
+@pytest.mark.parametrize(
+    ("reply", "letter"), [("Shelf ", "A"), ("on the shelf ", "A"), ("Shelf", "Z")]
+)
+def test_vlmevalkit_compares_white_space_of_options_too(reply, letter):
+    assert infer_option(reply, {"A": "Shelf ", "B": "Table"}) == letter
+
+
+def test_options_beyond_d():
+    question = Question("q", "Which?", ("a1", "b2", "c3", "d4", "e5"), answer=4)
+    right = {key: PROTOCOLS[key[0]][key[1]].harness_score("E", question) for key in HARNESSES}
+    assert right == {key: float(key[0] != "videomme") for key in HARNESSES}
+
+
+def test_a_question_without_a_right_option_is_never_right_in_mlvu():
+    question = Question("q", "Which?", ("red", "blue"), answer=None)
+    for protocol in PROTOCOLS["mlvu"].values():
+        assert [protocol.harness_score(reply, question) for reply in ("A", "B", "red")] == [0, 0, 0]

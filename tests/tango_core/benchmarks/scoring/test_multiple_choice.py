@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tango_core.benchmarks.scoring import multiple_choice
+from tango_core.benchmarks.scoring.multiple_choice import read_option
 
 REPLIES = json.loads((Path(__file__).parent / "replies.json").read_text())
 ANIMALS = ("A dog", "A cat", "A horse", "No animal")
@@ -97,3 +98,31 @@ def test_an_article_is_no_letter():
         for reply in REPLIES["articles"]
         if multiple_choice.read_option(reply, VERBS) is not None
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "named"),
+    [
+        ("({}) is wrong, (D) is right", 3),
+        ("Option {} is not correct, it is D", 3),
+        ("{} isn't shown, but D is", 3),
+        ("D rather than {}", 3),
+        ("D instead of option {}", 3),
+        ("{} is incorrect", None),
+        ("The answer cannot be {}", None),
+    ],
+)
+def test_a_letter_that_is_denied_names_no_option(reply, named):
+    assert [read_option(reply.format(letter), ANIMALS) for letter in "ABC"] == [named] * 3
+
+
+@pytest.mark.parametrize("reply", ["A does not match it", "A cannot be right", "A is wrong"])
+def test_a_letter_that_is_denied_is_not_read_for_its_verb(reply):
+    assert read_option(reply, VERBS) is None
+
+
+@pytest.mark.parametrize(
+    "reply", ["A shows one thing and B shows another", "B fits but A fits better"]
+)
+def test_two_letters_with_verbs_name_no_option(reply):
+    assert read_option(reply, VERBS) is None

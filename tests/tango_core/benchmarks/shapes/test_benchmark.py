@@ -1,5 +1,8 @@
 """The embedded benchmark's files: generated once, complete, equal everywhere, as drawn."""
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -114,3 +117,30 @@ def test_a_root_that_is_a_file_is_refused_in_one_line(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"benchmark\.root: cannot write to .*taken") as error:
         list(benchmark.items(1))
     assert "\n" not in str(error.value)
+
+
+GENERATE = """
+import sys
+from tango_core.benchmarks import build_benchmark
+for item in build_benchmark("shapes", root=sys.argv[1]).items(2):
+    print(item.video_id)
+"""
+
+
+def test_processes_can_generate_the_same_clips_at_once(tmp_path):
+    command = [sys.executable, "-c", GENERATE, str(tmp_path)]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=os.getcwd())
+        for _ in range(3)
+    ]
+    answers = [process.communicate(timeout=120)[0].split() for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert answers == [[f"test-0-{index:05d}" for index in range(2)]] * 3
+    assert [path.name for path in files(tmp_path)] == [
+        *(f"{index:05d}.mp4" for index in range(2)),
+        "parameters.json",
+    ]
+    reference = list(ShapesBenchmark(str(tmp_path / "alone")).items(2))
+    together = list(ShapesBenchmark(str(tmp_path)).items(2))
+    for one, other in zip(reference, together, strict=True):
+        assert Path(one.path).read_bytes() == Path(other.path).read_bytes()

@@ -109,3 +109,18 @@ def test_a_hub_checkpoint_is_here_when_all_its_files_are_in_the_cache(
     assert not is_here("tango-video/small", "other-branch")
     (snapshot / "model.safetensors").unlink()
     assert not is_here("tango-video/small")
+
+
+def message(error) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_missing_shard_is_named(tmp_path, stock):
+    save_llava(stock, tmp_path, "sharded")
+    shard = sorted(tmp_path.glob("*.safetensors"))[1]
+    shard.unlink()
+    with pytest.raises(FileNotFoundError) as error:
+        describe_model("llava-onevision-7b", str(tmp_path))
+    assert shard.name in message(error)

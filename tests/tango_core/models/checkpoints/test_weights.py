@@ -81,3 +81,54 @@ def test_a_stored_head_of_a_tied_checkpoint_is_used(tmp_path, stored):
     assert torch.equal(model.lm_head.weight, head)
     assert (model.lm_head.weight.data_ptr() == embedding.data_ptr()) is not stored
     assert torch.equal(type(stock).from_pretrained(path).lm_head.weight, head)
+
+
+def test_a_missing_tensor_is_named(tmp_path, stock):
+    tensors = load_file(save_llava(stock, tmp_path, "new") / "model.safetensors")
+    del tensors["model.language_model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    load_encoder(NAME, str(tmp_path))
+    with pytest.raises(ValueError, match=r"lacks language_model\.layers\.1\.mlp\.up_proj") as error:
+        load_language_model(NAME, str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrong_shape_is_named(tmp_path, stock):
+    tensors = load_file(save_llava(stock, tmp_path, "new") / "model.safetensors")
+    tensors["model.image_newline"] = torch.zeros(7)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"image_newline has shape \(7,\)"):
+        load_language_model(NAME, str(tmp_path))
+
+
+def test_unexpected_tensors_are_named(tmp_path, stock):
+    tensors = load_file(save_llava(stock, tmp_path, "new") / "model.safetensors")
+    extra = {f"model.adapter.{index}.weight": torch.zeros(1) for index in range(5)}
+    save_file(tensors | extra, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"unknown model\.adapter\.0\.weight.* and 2 more"):
+        load_encoder(NAME, str(tmp_path))
+
+
+@pytest.mark.parametrize("load", [describe_model, load_encoder, load_language_model])
+class TestCheckpointsThatAreNotPlainWeights:
+    @pytest.mark.parametrize("method", ["awq", "bitsandbytes"])
+    @pytest.mark.parametrize("part", [None, "text_config"])
+    def test_quantised_weights_are_refused_by_name(self, tmp_path, load, method, part):
+        path = save_llava(build_llava(), tmp_path)
+        content = json.loads((path / "config.json").read_text())
+        (content[part] if part else content)["quantization_config"] = {"quant_method": method}
+        (path / "config.json").write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=rf"is quantised \({method}\), .*dequantised") as error:
+            load(NAME, str(path))
+        assert "\n" not in str(error.value)
+
+    @pytest.mark.parametrize("complete", [True, False])
+    def test_an_adapter_is_refused(self, tmp_path, load, complete):
+        path = save_llava(build_llava(), tmp_path)
+        if not complete:
+            (path / "config.json").unlink()
+        adapter = {"peft_type": "LORA", "base_model_name_or_path": "org/base"}
+        (path / "adapter_config.json").write_text(json.dumps(adapter))
+        with pytest.raises(ValueError, match=r"holds an adapter; merge it") as error:
+            load(NAME, str(path))
+        assert "\n" not in str(error.value)

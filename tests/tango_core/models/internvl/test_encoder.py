@@ -3,8 +3,10 @@
 import pytest
 import torch
 from internvl_checkpoints import GRID, NAME, WIDTH, build_internvl, save_internvl
+from PIL import Image
 from qwen_by_hand import assert_close
 from rounding import assert_equal_but_for_rounding
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from tango_core.models import load_encoder
 
@@ -83,3 +85,37 @@ def test_frame_embeddings_are_cls_behind_the_last_block(internvl, encoder, frame
     config = internvl.config.vision_config
     terms = config.num_hidden_layers * (4 * config.hidden_size + 2 * config.intermediate_size)
     assert_equal_but_for_rounding(found, expected, terms)
+
+
+@torch.no_grad()
+def test_a_token_is_the_square_of_patches_at_its_place(internvl, encoder, frames, pixels):
+    patches = internvl.model.vision_tower(pixels).last_hidden_state[:, 1:]
+    expected = internvl.model.multi_modal_projector(squares(patches).flatten(2))
+    assert_close(encoder.encode(frames).tokens, expected)
+
+
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+
+
+def test_pixels_are_normalised_as_the_stock_processor_does(encoder, frames):
+    processor = CLIPImageProcessorPil(do_resize=False, do_center_crop=False, **IMAGENET)
+    stock = processor(Image.fromarray(frames.pixels[0]), return_tensors="pt")["pixel_values"]
+    own = encoder._normalise(torch.tensor(frames.pixels[:1]))
+    # A scaling, a difference and a quotient.
+    assert_equal_but_for_rounding(own, stock, 4)
+
+
+@torch.no_grad()
+def test_a_trace_shows_every_layer_without_cls(eager, frames, pixels):
+    encoder, tower = eager
+    stock = tower(pixels, output_hidden_states=True, output_attentions=True)
+    trace = encoder.trace(frames, [0, 2])
+    assert (trace.grid, trace.num_layers) == ((8, 8), 3)
+    assert encoder.num_layers == 3
+    assert set(trace.hidden) == {0, 2}
+    for layer, state in trace.hidden.items():
+        assert_close(state, stock.hidden_states[layer][:, 1:])
+    norms = torch.stack([state[:, 1:].norm(dim=-1) for state in stock.hidden_states], dim=1)
+    torch.testing.assert_close(trace.norms, norms, rtol=1e-4, atol=1e-4)
+    received = stock.attentions[-1].mean(dim=(1, 2))[:, 1:]
+    torch.testing.assert_close(trace.attention, received, rtol=1e-4, atol=1e-6)

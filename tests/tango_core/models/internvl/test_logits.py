@@ -8,6 +8,8 @@ from qwen_by_hand import assert_close, embeddings, some, whole
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from without_cache import run_whole
 
+from tango_core.types import Prompt
+
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
@@ -39,3 +41,14 @@ def test_a_pruned_clip_is_what_the_stock_model_makes_of_fewer_context_tokens(int
     image = BaseModelOutputWithPooling(pooler_output=video.tokens[None])
     expected = internvl(input_ids=kept, mm_encoder_outputs={"image": image}).logits
     assert_close(own_logits(model, model.layout.lay_out(video, ASKED)), expected)
+
+
+def test_a_dropped_token_makes_a_difference(model):
+    """What the comparisons above compare depends on the clip and on its positions."""
+    grid = (3, 2, 4)
+    prompts = [
+        model.layout.lay_out(some(grid, 8, seed), Prompt("", "?"), positions)
+        for seed, positions in ((0, "renumbered"), (0, "original"), (5, "renumbered"))
+    ]
+    first, *others = (own_logits(model, prompt)[0, -1] for prompt in prompts)
+    assert all(float((first - other).abs().max()) > 0.1 for other in others)

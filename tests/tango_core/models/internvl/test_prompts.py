@@ -6,9 +6,9 @@ import re
 import pytest
 import torch
 from golden_files import GOLDEN_DIR
-from internvl_by_hand import ASKED, conversation
+from internvl_by_hand import ASKED, GRIDS, conversation, full_ids, kept_places
 from internvl_checkpoints import IMG_CONTEXT, NAME, SPECIAL
-from qwen_by_hand import whole
+from qwen_by_hand import some, whole
 from releases import PROTOCOLS as OLDER_PROTOCOLS
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
@@ -135,3 +135,48 @@ def test_marks_stand_around_every_frame_also_one_that_keeps_nothing(model):
     )
     clip_text = len(model.layout.tokenize("".join(frames)[:-1].replace("<IMG_CONTEXT>", "")))
     assert (prompt.num_clip_text, prompt.num_visual) == (clip_text, 3)
+
+
+@pytest.mark.parametrize("positions", ["renumbered", "original"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_all_text_stays_however_little_is_kept(model, grid, positions):
+    ids = full_ids(model, ASKED, grid)
+    for num_kept in (1, 3, grid[0] * grid[1] * grid[2]):
+        video = some(grid, num_kept)
+        prompt = model.layout.lay_out(video, ASKED, positions)
+        places = kept_places(ids, video)
+        assert ids_of(prompt) == ids[0, places].tolist()
+        expected = places if positions == "original" else torch.arange(len(places))
+        assert torch.equal(prompt.positions, expected)
+        visual = torch.cat([s.embeddings for s in prompt.spans if not isinstance(s, TextTokens)])
+        assert torch.equal(visual, video.tokens)
+        assert prompt.num_visual == num_kept
+
+
+def of_second_and_third(model, positions="renumbered"):
+    """Two tokens of the second frame of five and one of the third, and their prompt."""
+    full = whole((5, 1, 2))
+    kept = torch.tensor([2, 3, 5])
+    video = CompressedVideo(full.tokens[kept], kept, full.grid, full.timestamps)
+    return video, model.layout.lay_out(video, ASKED, positions)
+
+
+@pytest.mark.parametrize("positions", ["renumbered", "original"])
+def test_frames_that_keep_nothing_may_be_left_out(internvl_checkpoint, model, positions):
+    """Without a blank line behind the last frame shown; all else stays where it was."""
+    dropping = load_language_model(NAME, internvl_checkpoint, empty_blocks="drop")
+    video, prompt = of_second_and_third(dropping, positions)
+    frames = "Frame-2: <img><IMG_CONTEXT><IMG_CONTEXT></img>\nFrame-3: <img><IMG_CONTEXT></img>\n"
+    words = conversation(ASKED, (0, 1, 2)).replace("user\n", f"user\n{frames}")
+    assert text_of(model, prompt) == words
+    ids = full_ids(model, ASKED, video.grid)[0].tolist()
+    text = model.layout.tokenizer.decode(ids, skip_special_tokens=False)
+    cut = text.index("Frame-1"), text.index("Frame-2"), text.index("\nFrame-4"), text.index("Look")
+    begin, end, tail, behind = (len(model.layout.tokenizer(text[:at]).input_ids) for at in cut)
+    places = [*range(begin), *range(end, tail), *range(behind - 1, len(ids))]
+    gone = tail - 1 - 2  # the first of the two tokens of the third frame
+    assert [ids[one] for one in places if one != gone] == ids_of(prompt)
+    expected = [one for one in places if one != gone]
+    if positions == "renumbered":
+        expected = list(range(len(expected)))
+    assert prompt.positions.tolist() == expected

@@ -127,3 +127,20 @@ def test_the_budget_bounds_a_batch(tiny, monkeypatch, requests):
     run(tiny, requests, budget)
     assert max(number for number, _ in held) > 1
     assert all(tokens <= budget or number == 1 for number, tokens in held)
+
+
+def test_tokens_that_are_no_numbers_touch_no_other_clip(tiny, monkeypatch, requests):
+    say_tokens(tiny, monkeypatch)
+    expected = texts(run(tiny, requests, 1))
+    bad = requests[3].video
+    nan = replace(bad, tokens=torch.full_like(bad.tokens, torch.nan))
+    results = run(tiny, [*requests[:3], replace(requests[3], video=nan), *requests[4:]], 4000)
+    assert texts([*results[:3], *results[4:]]) == [*expected[:3], *expected[4:]]
+
+
+def test_a_clip_of_another_model_is_refused_before_the_batch(tiny, monkeypatch, requests):
+    session = tiny.session(4000)
+    narrow = replace(requests[0].video, tokens=requests[0].video.tokens[:, :64])
+    with pytest.raises(ValueError, match="video tokens have width 64"):
+        session.add(replace(requests[0], video=narrow))
+    assert not session.busy

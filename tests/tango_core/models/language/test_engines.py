@@ -1,5 +1,8 @@
 """A layout and an engine put together: engines are exchangeable, prompts may hold several clips."""
 
+import json
+import shutil
+
 import pytest
 import torch
 from llava_checkpoints import WIDTH
@@ -98,3 +101,29 @@ def test_vllm_is_checked_when_the_model_is_loaded(tmp_path, monkeypatch, version
         monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(InputError, match=rf"engine vllm .*{says}; pip install 'vllm>=0.32,<0.34'"):
         load_language_model("tiny", device="cpu", engine="vllm")
+
+
+SAMPLED = {
+    "do_sample": True,
+    "temperature": 5.0,
+    "top_k": 3,
+    "top_p": 0.1,
+    "repetition_penalty": 9.0,
+    "no_repeat_ngram_size": 1,
+    "num_beams": 4,
+}
+
+
+@pytest.mark.parametrize("family", ["llava-onevision-7b", "qwen2.5-vl-7b"])
+def test_sampling_settings_of_a_checkpoint_change_no_reply(small_paths, family, tmp_path):
+    plain = small_paths[family]
+    sampled = shutil.copytree(plain, tmp_path / "sampled")
+    settings = sampled / "generation_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | SAMPLED))
+    texts = []
+    for path in (plain, sampled):
+        model = load_language_model(family, str(path))
+        video = clip(model.spec.llm.hidden_size)
+        model.engine.decode_text = lambda ids: " ".join(map(str, ids))
+        texts.append([one.text for one in model.answer(video, [PROMPT, Prompt("", "w4 w5")])])
+    assert texts[0] == texts[1]

@@ -139,3 +139,25 @@ def test_a_pruner_that_drops_text_is_refused(layer_loop, hidden, gapped, keep):
     with pytest.raises(ValueError, match=r"Wrong at layer 2 must return ascending") as error:
         run_whole(layer_loop, hidden, gapped, pruner=Wrong(0.5, 2), visual=SPAN)
     assert "\n" not in str(error.value)
+
+
+@dataclass(frozen=True)
+class AsksForPrecision(DropOdd):
+    """Notes how float32 is multiplied while it prunes."""
+
+    def prune(self, context: LayerContext) -> Pruned:
+        RECORDED.setdefault("precision", []).append(torch.backends.cuda.matmul.fp32_precision)
+        return super().prune(context)
+
+
+@torch.no_grad()
+def test_pruners_multiply_in_full_precision_whatever_is_set(layer_loop, hidden, gapped):
+    matmul = torch.backends.cuda.matmul
+    before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
+    try:
+        RECORDED.clear()
+        run_whole(layer_loop, hidden, gapped, pruner=AsksForPrecision(0.5, 1), visual=SPAN)
+        assert RECORDED["precision"] == ["ieee"] * 3
+        assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = before

@@ -75,3 +75,12 @@ def test_memory_is_freed_when_a_failed_batch_is_gone(tiny, monkeypatch, emptied)
     assert len(results) == 2
     assert not any(isinstance(one, Exception) for one in results)
     assert freed == [True]
+
+
+def test_a_clip_that_never_fits_is_an_error_of_its_own(tiny, monkeypatch):
+    def place(tokens):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(tiny.engine, "place", place)
+    with pytest.raises(torch.OutOfMemoryError):
+        tiny.session(64).add(request(tiny))

@@ -188,3 +188,24 @@ class TestEveryPruner:
         config = model.model.config
         terms = NUM_LAYERS * (4 * WIDTH + 3 * config.intermediate_size)
         assert_equal_but_for_rounding(output[0], expected, terms)
+
+
+def test_three_dimensional_positions_are_never_renumbered(layer_loop, span, sequence):
+    seen = []
+
+    class Watching(LayerLoop):
+        def __init__(self):
+            self.__dict__.update(layer_loop.__dict__)
+            self.rotary_emb = self.watch
+
+        def watch(self, hidden, positions):
+            seen.append(positions)
+            return layer_loop.rotary_emb(hidden, positions[0])
+
+    length = len(sequence) - NEW
+    positions = torch.arange(0, 2 * length, 2).expand(3, 1, -1)
+    run_whole(
+        Watching(), sequence[None, :length], positions, pruner=pruner_of("pyramiddrop"), visual=span
+    )
+    assert len(seen) == 4
+    assert all(set(later[0, 0].tolist()) < set(positions[0, 0].tolist()) for later in seen[1:])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attentive_layers import GRID, PRUNERS, WIDTH, attentive_qwen2, pruner_of
+from attentive_layers import GRID, NUM_LAYERS, PRUNERS, WIDTH, attentive_qwen2, pruner_of
 from fake_devices import FakeDevices, device_of, put_on
 
 from tango_core.models import load_language_model
@@ -132,3 +132,28 @@ def test_a_checkpoint_is_loaded_layer_by_layer_onto_its_devices(checkpoint, vide
         assert places == sorted(places, key=str)
         assert set(places) == set(GPUS[:2])
         assert spread.answer(video, question, max_new_tokens=4)[0].text == alone
+
+
+@pytest.mark.parametrize("layer", range(1, NUM_LAYERS))
+def test_a_pruner_works_at_any_layer(half, prompts, on_gpus, layer):
+    with FakeDevices():
+        spread = said(on_gpus, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
+    back_on_the_host(half)
+    assert spread == said(half, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
+
+
+def test_the_fullest_device_holds_the_least():
+    def split(loads, devices, extra=()):
+        sizes = {f"model.layers.{index}.w": load for index, load in enumerate(loads)}
+        places = spread_layers({**sizes, **dict(extra)}, GPUS[:devices])
+        return [places[name].index for name in sizes], places
+
+    assert split([1] * 6, 2)[0] == [0, 0, 0, 1, 1, 1]
+    assert split([4, 1, 1, 1, 1], 2)[0] == [0, 1, 1, 1, 1]
+    # The embedding is before the layers, norm and output projection are after them.
+    places = split([1] * 6, 2, {"model.embed_tokens.weight": 4, "image_newline": 0})
+    assert places[0] == [0, 1, 1, 1, 1, 1]
+    assert places[1]["model.embed_tokens.weight"] == places[1]["image_newline"] == GPUS[0]
+    places = split([1] * 6, 2, {"lm_head.weight": 4, "model.norm.weight": 0})
+    assert places[0] == [0, 0, 0, 0, 0, 1]
+    assert places[1]["lm_head.weight"] == places[1]["model.norm.weight"] == GPUS[1]

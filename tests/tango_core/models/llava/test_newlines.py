@@ -54,3 +54,9 @@ def test_one_newline_ends_a_clip_however_much_is_kept(kept):
     assert layout.order.tolist() == [*range(len(kept)), -1]
     assert layout.positions.tolist() == [*kept, 24]
     assert layout.full_length == 25
+
+
+def test_a_full_clip_of_the_publication_has_11648_visual_tokens():
+    layout = lay_out_clip(torch.arange(64 * 13 * 13), (64, 13, 13), "grid")
+    assert len(layout.order) == layout.full_length == 11_648
+    assert layout.positions.tolist() == list(range(11_648))

@@ -1,11 +1,14 @@
 import json
 
+import numpy as np
 import pytest
 import torch
-from llava_checkpoints import WIDTH, build_llava, save_llava
+from llava_checkpoints import IMAGE_SIZE, WIDTH, build_llava, save_llava
+from PIL import Image
+from transformers import LlavaOnevisionImageProcessorPil
 
 from tango_core.models import describe_model, load_encoder, load_language_model
-from tango_core.types import VideoFrames
+from tango_core.types import CompressedVideo, Prompt, VideoFrames
 
 NAME = "llava-onevision-7b"
 
@@ -77,3 +80,33 @@ def test_mistakes_in_tango_json_are_reported(tmp_path, stock, content, words):
     (path / "tango.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=words):
         describe_model(NAME, str(path))
+
+
+def test_pixels_are_normalised_as_the_stock_processor_does(encoder):
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(0, 256, (1, IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
+    processor = LlavaOnevisionImageProcessorPil(
+        do_resize=False,
+        do_pad=False,
+        image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
+        size={"height": IMAGE_SIZE, "width": IMAGE_SIZE},
+        image_grid_pinpoints=[[IMAGE_SIZE, IMAGE_SIZE]],
+    )
+    stock = processor(Image.fromarray(pixels[0]), return_tensors="np")["pixel_values"][0, 0]
+    own = encoder._normalise(torch.tensor(pixels))[0]
+    np.testing.assert_allclose(own.numpy(), stock, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def language_model(checkpoint):
+    return load_language_model(NAME, str(checkpoint))
+
+
+def test_original_positions_are_those_of_the_full_sequence(language_model, video):
+    full = CompressedVideo(torch.zeros(48, WIDTH), torch.arange(48), video.grid, video.timestamps)
+    everything = language_model.layout.lay_out(full, Prompt("", "w1"), "original")
+    assert everything.positions.tolist() == list(range(len(everything)))
+    kept = language_model.layout.lay_out(video, Prompt("", "w1"), "original")
+    places = [*range(2), *(video.indices + 2).tolist(), *range(50, len(everything))]
+    assert kept.positions.tolist() == places

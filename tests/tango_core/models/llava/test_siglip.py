@@ -146,3 +146,33 @@ def test_a_second_checkpoint_of_another_width_is_refused(checkpoint, tmp_path):
     SiglipVisionModel(config).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"has width 24, but the tower has 16"):
         load_encoder(NAME, str(checkpoint), saliency_from=str(tmp_path))
+
+
+@torch.no_grad()
+def test_keys_are_averaged_over_heads_not_over_tokens(towers, pixels):
+    tower = towers["sdpa"]
+    output = run_tower(tower, pixels, len(tower.encoder.layers))
+    attention = tower.encoder.layers[-1].self_attn
+    before = tower(pixels, output_hidden_states=True).hidden_states[-2]
+    keys = attention.k_proj(tower.encoder.layers[-1].layer_norm1(before))
+    first, second = keys[..., :8], keys[..., 8:]
+    torch.testing.assert_close(output.mean_keys(), (first + second) / 2)
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+@torch.no_grad()
+def test_a_trace_shows_every_layer_of_the_tower(headed, frames, layer):
+    encoder = load_encoder(NAME, str(headed))
+    trace = encoder.trace(frames, [layer])
+    pixels = torch.tensor(frames.pixels).permute(0, 3, 1, 2) / 127.5 - 1
+    states = encoder.model.vision_tower(pixels, output_hidden_states=True).hidden_states
+    assert trace.num_layers == encoder.num_layers
+    assert layer > encoder.num_layers or set(trace.hidden) == {layer}
+    torch.testing.assert_close(trace.hidden[layer], states[layer], rtol=1e-5, atol=1e-5)
+    norms = torch.stack([state.norm(dim=-1) for state in states[: trace.num_layers + 1]], dim=1)
+    torch.testing.assert_close(trace.norms, norms, rtol=1e-5, atol=1e-5)
+    side = trace.grid[0]
+    assert trace.attention.shape == (len(frames.pixels), side * side)
+    attention = encoder.encode(frames, frozenset({"attention"})).attention
+    pooled = pool_grid(trace.attention, trace.grid, "bilinear")
+    torch.testing.assert_close(pooled, attention)

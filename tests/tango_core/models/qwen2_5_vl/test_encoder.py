@@ -72,3 +72,22 @@ def test_timestamps_run_from_the_first_frame_to_the_last(encoder, seconds, expec
     pixels = np.zeros((len(seconds), MULTIPLE, MULTIPLE, 3), np.uint8)
     features = encoder.encode(VideoFrames(pixels, np.array(seconds, dtype=np.float64)))
     assert features.timestamps.tolist() == expected
+
+
+def test_an_odd_last_frame_is_repeated(encoder):
+    frames = clip(3, (3, 5))
+    twice = VideoFrames(
+        np.concatenate([frames.pixels, frames.pixels[-1:]]), np.array([0.0, 1.0, 2.0, 2.0])
+    )
+    assert torch.equal(encoder.encode(frames).tokens, encoder.encode(twice).tokens)
+
+
+def test_frames_have_the_publication_s_size(qwen_checkpoint):
+    frames = describe_model(NAME, qwen_checkpoint).frames
+    assert (frames.num_frames, frames.sampling, frames.size) == (32, "round", None)
+    assert frames.multiple == MULTIPLE
+    assert (frames.min_pixels, frames.max_pixels) == (128 * 64, 256 * 64)
+    small = describe_model(NAME, qwen_checkpoint, max_pixels=1000).frames
+    assert (small.min_pixels, small.max_pixels) == (1000, 1000)
+    area = describe_model(NAME, qwen_checkpoint, frame_area=448 * 448).frames
+    assert area.frame_size(360, 640, 8) == area.frame_size(1080, 1920, 8) == (336, 592)

@@ -1,7 +1,7 @@
 """Tokens, DeepStack rows and signals of the vision half against the stock tower."""
 
 import pytest
-from qwen3_checkpoints import NAME, save_qwen3
+from qwen3_checkpoints import NAME, frames_of, save_qwen3
 
 from tango_core.models import describe_model
 
@@ -23,3 +23,7 @@ class TestDescription:
         (path / "config.json").write_text(text)
         with pytest.raises(ValueError, match="holds a 'qwen3_vl' model, not 'qwen2_5_vl'"):
             describe_model("qwen2.5-vl-7b", str(path))
+
+
+def test_timestamps_are_the_middles_of_the_pairs(encoder):
+    assert encoder.encode(frames_of(5, (1, 2))).timestamps.tolist() == [0.25, 1.25, 2.0]

@@ -121,3 +121,25 @@ def test_times_by_the_average_rate_are_those_of_the_stock_processor(qwen3_checkp
     assert specs["average_rate"].note == ""
     assert "times" not in specs["own"].frames.identity(), "older caches have own times"
     assert specs["average_rate"].frames.identity()["times"] == "average_rate"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.25, "0.2"), (0.35, "0.3"), (1.25, "1.2"), (0.0, "0.0"), (3599.96, "3600.0")],
+)
+def test_times_are_rounded_as_python_does(seconds, text):
+    assert stamp(seconds) == f"<{text} seconds>"
+
+
+def test_more_frames_share_the_same_area(published):
+    few, many = published.largest_area(64), published.largest_area(768)
+    assert few == 768 * 32**2
+    assert many == 115_200 * 32**2 / 768 * 2 == 300 * 32**2
+
+
+def test_smaller_frames_by_choice(qwen3_checkpoint):
+    small = describe_model(NAME, qwen3_checkpoint, max_pixels=20 * MULTIPLE**2)
+    assert (small.frames.min_pixels, small.frames.max_pixels) == (1280, 1280)
+    assert small.options.input_size() == "max_pixels=1280"
+    large = describe_model(NAME, qwen3_checkpoint, max_pixels=10**9)
+    assert large.frames.max_pixels == 768 * MULTIPLE**2  # as the release, which only lowers it

@@ -1,5 +1,6 @@
 """Both halves of Qwen3-VL and Qwen3.5 against the stock models: whole clips and pruned ones."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -143,3 +144,39 @@ def test_replies_to_pixels_are_those_of_generate(family, stock, endless, small_p
     (answer,) = endless.answer(video, [family.asked], max_new_tokens=8)
     inputs = family.stock_inputs(encoder, frames, ids_of(prompt))
     assert answer.text == generated(stock, endless, inputs)
+
+
+def test_a_pruned_clip_has_the_positions_of_the_whole_one(family, endless):
+    video = clip(family, (3, 2, 3))
+    full = endless.layout.lay_out(video, family.asked)
+    kept = [0, 5, 13, 16]
+    pruned = endless.layout.lay_out(only(video, kept), family.asked)
+    dropped = set(range(18)) - set(kept)
+    visual = (ids_of(full)[0] == VIDEO_PAD).nonzero()[:, 0].tolist()
+    columns = [at for at in range(len(full)) if at not in {visual[cell] for cell in dropped}]
+    assert torch.equal(pruned.positions, full.positions[:, columns])
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_replies_are_those_of_generate(family, stock, endless, grid):
+    video = clip(family, grid, math.prod(grid) // 2 + 1, seed=3)
+    prompt = endless.layout.lay_out(video, family.asked)
+    (answer,) = endless.answer(video, [family.asked], max_new_tokens=8)
+    assert answer.text == generated(stock, endless, stock_inputs(prompt, video))
+    assert (answer.new_tokens, answer.prompt_tokens) == (8, len(prompt))
+    assert answer.visual_tokens == video.num_kept
+
+
+def test_in_half_precision_the_loop_is_the_stock_model(family, small_paths):
+    stock = loaded(family, small_paths, torch.bfloat16)
+    model = load_language_model(family.name, small_paths[family.name], dtype="bfloat16")
+    video = clip(family, (3, 2, 3), 7)
+    deep = video.companions
+    video = replace(
+        video,
+        tokens=video.tokens.bfloat16(),
+        companions=None if deep is None else deep.bfloat16(),
+    )
+    prompt = model.layout.lay_out(video, family.asked)
+    expected = stock(**stock_inputs(prompt, video)).logits
+    assert torch.equal(logits_of(model, prompt), expected)

@@ -148,3 +148,12 @@ def test_a_thinking_checkpoint_is_refused_unless_it_brings_its_conversation(qwen
     (path / "tango.json").unlink()
     (path / file).write_text((path / file).read_text().replace("<think>", "</think>"))
     assert describe_model(NAME, str(path)).name == NAME
+
+
+@pytest.mark.parametrize(
+    ("start", "times"),
+    [(0.0, ["0.2", "1.2"]), (0.25, ["0.0", "1.0"]), (0.1, ["0.1", "1.1"]), (9.0, ["0.0", "1.0"])],
+)
+def test_times_may_count_from_where_a_clip_begins(model, start, times):
+    text = written(model, model.layout.lay_out(two_pairs().counted_from(start), ASKED))
+    assert [part.split(" ")[0] for part in text.split("<")[1:] if "seconds" in part] == times

@@ -54,3 +54,23 @@ def test_average_pooling_agrees_with_the_official_release():
         maps = golden[raw][:, 0] if raw == "p_attn" else golden[raw]
         found = pool_grid(maps, (27, 27), "average")
         torch.testing.assert_close(found, golden[f"average/{pooled}"], rtol=1e-5, atol=1e-8)
+
+
+@torch.no_grad()
+def test_a_larger_step_averages_larger_squares_and_has_no_sinks(original, directory, clip):
+    features = load_encoder(NAME, directory, pooling_step=3).encode(clip, ALL_SIGNALS)
+    states = original.tower(normalised(clip), output_hidden_states=True).hidden_states
+    projected = original.projector(states[-1]).view(NUM_FRAMES, 7, 7, WIDTH)
+    squares = [projected[:, y : y + 3, x : x + 3].mean(dim=(1, 2)) for y in (0, 3) for x in (0, 3)]
+    assert (features.grid, features.sinks) == ((2, 2), ())
+    assert features.saliency.shape == features.attention.shape == (NUM_FRAMES, 4)
+    torch.testing.assert_close(features.tokens, torch.stack(squares, 1), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_tower_ends_one_block_before_the_siglip_it_was_made_from(original, features, clip):
+    states = original.siglip(normalised(clip), output_hidden_states=True).hidden_states
+    assert len(states) == 4
+    projected = original.projector(states[-2]).view(NUM_FRAMES, 7, 7, WIDTH)
+    first = projected[:, :2, :2].mean(dim=(1, 2))
+    torch.testing.assert_close(features.tokens[:, 0], first, rtol=1e-5, atol=1e-5)
