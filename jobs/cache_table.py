@@ -17,18 +17,19 @@ _HEADER = ("cache", "model", "method", "clips", "size", "tokens", "oldest", "new
 def cache_table(folders: Sequence[CacheFolder]) -> str:
     """One line per cache and a line of totals; "" without caches.
 
-    Notes are the options of the method besides its retention, the signals of stored features, or
-    what is wrong with the cache.
+    Notes are the settings that differ among caches of one readable name, the signals of stored
+    features, or what is wrong with the cache.
     """
     if not folders:
         return ""
+    rows = list(map(_row, folders, _differences(folders)))
     num_clips = sum(folder.num_clips for folder in folders)
     size = human_bytes(sum(folder.num_bytes for folder in folders))
     features = sum(folder.num_bytes for folder in folders if folder.holds_features)
     of_features = f", {human_bytes(features)} of it features" if features else ""
     return "\n".join(
         [
-            *Table(_HEADER, list(map(_row, folders))).plain(right={"clips", "size", "tokens"}),
+            *Table(_HEADER, rows).plain(right={"clips", "size", "tokens"}),
             "",
             f"{len(folders)} token cache(s), {num_clips} clips, {size}{of_features}",
             "tokens: kept of all, mean of some clips",
@@ -36,23 +37,37 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
     )
 
 
-def _row(folder: CacheFolder) -> list[str]:
+def _differences(folders: Sequence[CacheFolder]) -> list[str]:
+    """Per cache, the settings that differ among caches whose names differ only in the hash."""
+    settings = [dict(dotted(folder.settings)) for folder in folders]
+    names = [folder.name.rpartition("-")[0] for folder in folders]
+    texts = []
+    for name, own in zip(names, settings, strict=True):
+        group = [one for other, one in zip(names, settings, strict=True) if other == name and one]
+        keys = dict.fromkeys(key for one in group for key in one)
+        differing = [key for key in keys if len({str(one.get(key)) for one in group}) > 1]
+        texts.append(" ".join(f"{key}={_short(own.get(key))}" for key in differing if own))
+    return texts
+
+
+def _short(value: object) -> str:
+    """A value as text; long values such as digests are shortened."""
+    text = str(value).replace(" ", "")
+    return text if len(text) <= 40 else f"{text[:12]}…"
+
+
+def _row(folder: CacheFolder, difference: str) -> list[str]:
     """The columns of one line."""
     settings = dict(dotted(folder.settings))
     counts, (oldest, newest) = count_tokens(folder), folder.written or (None, None)
     method = settings.get("compressor.name", DASH)
     if retention := settings.get("compressor.retention"):
         method += f" r={retention}"
-    shown = ("compressor.name", "compressor.retention")
-    notes = [
-        f"{key.removeprefix('compressor.')}={value}"
-        for key, value in settings.items()
-        if key.startswith("compressor.") and key not in shown and len(str(value)) <= 40
-    ]
+    notes = [folder.problem, difference]
     if folder.holds_features:
         method = "features"
         signals = held_by(one.part for one in folder.locations) - {TOKENS}
-        notes = [f"with {', '.join(sorted(signals))}"] if signals else []
+        notes.insert(1, f"with {', '.join(sorted(signals))}" if signals else "")
     return [
         folder.name,
         f"{settings.get('model.name', DASH)} {settings.get('model.frames.num_frames', DASH)}f",
@@ -62,7 +77,7 @@ def _row(folder: CacheFolder) -> list[str]:
         DASH if counts is None else f"{counts.kept:.0f}/{counts.total:.0f}",
         _time(oldest),
         _time(newest),
-        folder.problem or " ".join(notes)[:60],
+        ", ".join(filter(None, notes)),
     ]
 
 

@@ -51,7 +51,7 @@ def test_ls_says_what_each_cache_holds(tango, tmp_path):
         assert {first.name, second.name, broken.name, stored.name} <= lines.keys()
         assert " tiny 8f  tango r=0.25 " in lines[first.name]
         assert " 3/12 " in lines[first.name]
-        assert "alpha=1.5" in lines[first.name]
+        assert lines[first.name].endswith("compressor.alpha=1.5")
         assert " 20 " in lines[second.name]
         written = time.localtime(path_of(second, 0).stat().st_mtime)
         assert time.strftime("%Y-", written) in lines[second.name]
@@ -59,6 +59,22 @@ def test_ls_says_what_each_cache_holds(tango, tmp_path):
         assert "features" in lines[stored.name].split()
         assert "with attention, frame_embeddings, keys, saliency" in lines[stored.name]
         assert "4 token cache(s), 26 clips" in out
+
+
+def test_ls_names_what_tells_caches_of_one_readable_name_apart(tango, tmp_path):
+    same = {"alpha": 1.5, "base_space": 1000.0, "base_time": 10000.0, "context_ratio": 0.4}
+    settings = [{"sinks": "zero"}, {"sinks": "x" * 50}, {"sinks": None, "static_tau": 0.7}]
+    caches = [fill(tmp_path / "caches", range(1), **same, **own) for own in settings]
+    other = fill(tmp_path / "caches", range(1), name="evs", **same)
+    _, out, _ = tango("cache", "ls", "--cache", "caches")
+    lines = {line.split()[0]: line for line in out.splitlines() if line}
+    notes = [lines[cache.name].partition("compressor.")[2] for cache in caches]
+    assert notes == [
+        "sinks=zero compressor.static_tau=None",
+        f"sinks={'x' * 12}… compressor.static_tau=None",
+        "sinks=None compressor.static_tau=0.7",
+    ]
+    assert "compressor." not in lines[other.name]
 
 
 @pytest.mark.parametrize(
