@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +39,7 @@ VIDEO_SUFFIXES = frozenset(
     | {".mts", ".3gp", ".ogv", ".gif"}
 )
 TABLE_SUFFIXES = (".csv", ".jsonl")
+_ITEMS_PER_CHUNK = 200
 PROTOCOL = replace(PLAIN, name="custom")
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
 """Columns with a meaning; every other column is a group that results are broken down by."""
@@ -62,7 +66,7 @@ class CustomBenchmark(Benchmark):
     name = "custom"
     protocols: ClassVar = under_each_harness(PROTOCOL)
     root: Path
-    _items: Sequence[VideoItem]
+    _items: Iterable[VideoItem]
 
     def _open(self, root: str | None) -> None:
         """Find the videos, or read the table."""
@@ -74,7 +78,18 @@ class CustomBenchmark(Benchmark):
         if not self.root.exists():
             raise MissingFileError(f"benchmark.root {root!r} does not exist; check the path")
         table = _table_of(self.root)
-        self._items = _clips_of_folder(self.root) if table is None else _clips_of_table(table)
+        if table is None:
+            self._items = _clips_of_folder(self.root)
+            return
+        names: dict[str, Any] = {}
+        self._items = _clips_of_table(table, names)
+        # Not "match": "batch" and "patch" differ by a letter, and unscored answers are reported.
+        lacking = [column for column in COLUMNS if column not in (*names, "match")]
+        for name in sorted({*names} - {*COLUMNS}):
+            for meant in get_close_matches(name.lower(), lacking, 1, 0.8):
+                logger.warning(
+                    "%s: column %r is taken for a group; did you mean %r?", table, name, meant
+                )
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order of the table, or by name for a folder.
@@ -100,31 +115,82 @@ def _table_of(root: Path) -> Path | None:
     return found[0] if found else None
 
 
-def _clips_of_table(table: Path) -> list[VideoItem]:
+class _PackedItems:
+    """Clips in a tenth of the memory of `VideoItem` objects, for tables with very many rows."""
+
+    def __init__(self, items: Iterable[VideoItem]) -> None:
+        items = iter(items)
+        chunks = iter(lambda: list(islice(items, _ITEMS_PER_CHUNK)), [])
+        self._chunks = [zlib.compress(pickle.dumps(chunk), 1) for chunk in chunks]
+
+    def __iter__(self) -> Iterator[VideoItem]:
+        """The clips in their order."""
+        for chunk in self._chunks:
+            yield from pickle.loads(zlib.decompress(chunk))
+
+
+def _clips_of_table(table: Path, names: dict[str, Any]) -> _PackedItems:
     """Group a table's rows into clips, in the order in which clips first occur.
+
+    Args:
+        table: The file.
+        names: Filled with the names of its columns, as keys.
 
     Raises:
         ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
             editor shows them: a CSV's header is row 1, a JSON line is its own number.
     """
-    clips: dict[tuple[str, str, Clip], list[Question]] = {}
+    separate: dict[tuple[str, Clip], list[Question]] = {}
+    items = _PackedItems(_adjacent_rows(table, names, separate))
+    if not separate:
+        return items
+    return _PackedItems(
+        replace(item, questions=(*item.questions, *separate.get((item.video_id, item.clip), ())))
+        for item in items
+    )
+
+
+def _adjacent_rows(
+    table: Path, names: dict[str, Any], separate: dict[tuple[str, Clip], list[Question]]
+) -> Iterator[VideoItem]:
+    """Yield the clips of a table with the questions of adjacent rows.
+
+    Args:
+        table: The file.
+        names: See `_clips_of_table`.
+        separate: Filled with the questions of further rows: id and bounds of a clip -> questions.
+    """
+    folder, seen = str(table.parent), set[str]()
     row_of_id: dict[str, int] = {}
+    clip_of: tuple[str, str, Clip] | None = None  # id, path and bounds; none of separate rows
+    name: tuple[str, Clip] | None = None
+    questions: list[Question] = []
     unscored = 0
     for number, fields in numbered_rows(table):
         try:
             video, clip = _video(fields), _clip(fields)
-            path = video if "://" in video else os.path.join(table.parent, video)
-            own = clips.setdefault((clip_id(video, clip), path, clip), [])
+            names.update(fields)
+            before, name = name, (clip_id(video, clip), clip)
+            if name != before:
+                if clip_of is not None:
+                    yield VideoItem(*clip_of, tuple(questions))
+                is_new = (key := f"{name[0]}{clip is None}") not in seen
+                path = video if "://" in video else os.path.join(folder, video)
+                clip_of = (name[0], path, clip) if is_new else None
+                questions = [] if is_new else separate.setdefault(name, [])
+                seen.add(key)
             question = _question(fields, number)
             if question is None:
                 continue
             if (first := row_of_id.setdefault(question.id, number)) != number:
                 raise InputError(f"id {question.id!r} is already used in row {first}")
-            own.append(question)
+            questions.append(question)
             unscored += not (question.choices or question.accepted or _is_empty(fields, "answer"))
         except ValueError as error:
             raise InputError(f"{table}, row {number}: {error}") from error
-    if not clips:
+    if clip_of is not None:
+        yield VideoItem(*clip_of, tuple(questions))
+    if not seen:
         raise InputError(f"{table}: no rows; give at least one with a video")
     if unscored:
         logger.warning(
@@ -133,7 +199,6 @@ def _clips_of_table(table: Path) -> list[VideoItem]:
             unscored,
             "answer is" if unscored == 1 else "answers are",
         )
-    return [VideoItem(*clip, tuple(questions)) for clip, questions in clips.items()]
 
 
 def _clips_of_folder(root: Path) -> list[VideoItem]:

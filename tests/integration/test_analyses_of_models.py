@@ -125,9 +125,10 @@ def test_the_viewer_draws_tokens_over_the_frames_of_the_model(recipe, folder, tm
     with opened([run_dir]) as pages:
         found = [pages.tokens(0, column) for column in (0, 1)]
     for one, cell in zip(found, ("full", "tango r=0.3"), strict=True):
-        assert one.drawing.missing == ()
-        assert one.drawing.plan.num_kept == kept.loc[cell, "tokens_kept"]
-        assert math.prod(one.drawing.plan.grid) == positions * num_tokens
+        (drawing,) = one.sets
+        assert drawing.missing == ()
+        assert drawing.plan.num_kept == kept.loc[cell, "tokens_kept"]
+        assert math.prod(drawing.plan.grid) == positions * num_tokens
         assert len(one.view.times) == positions
     with ClipPanels(run_dir) as panels:
         figure = panels.figure(("shapes", kept["video_id"].iloc[0]), ["full", "tango r=0.3"])

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,29 @@ def test_a_root_that_is_no_place_for_videos_is_refused(folder):
         build_benchmark("custom")
     with pytest.raises(ValueError, match=r"unknown benchmark\.split 'train'"):
         build_benchmark("custom", root=str(folder), split="train")
+
+
+def test_a_column_that_is_nearly_another_draws_one_warning(read_table, caplog):
+    header = "video,question,option\n"
+    with caplog.at_level(logging.WARNING):
+        items = read_table(header + "a.mp4,What?,red|blue\nb.mp4,What?,red|blue\n")
+    assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
+        "column 'option' is taken for a group; did you mean 'options'?"
+    ]
+    assert items[0].questions == (Question("2", "What?", groups={"option": "red|blue"}),)
+
+
+def test_a_large_table_takes_a_fraction_of_the_memory_of_its_clips(tmp_path):
+    table = tmp_path / "table.csv"
+    rows = (f"{number}.mp4,What happens?,red|blue,A\n" for number in range(5_000))
+    table.write_text("video,question,options,answer\n" + "".join(rows))
+    tracemalloc.start()
+    try:
+        benchmark = build_benchmark("custom", root=str(table))
+        stored = tracemalloc.get_traced_memory()[0]
+        clips = list(benchmark.items())
+        in_objects = tracemalloc.get_traced_memory()[0] - stored
+    finally:
+        tracemalloc.stop()
+    assert len(clips) == 5_000
+    assert stored < in_objects / 4
