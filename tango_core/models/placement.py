@@ -8,6 +8,7 @@ next layer is on another device; keys and values stay with their layer (`follow_
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,9 +41,15 @@ def resolve_devices(device: str) -> tuple[torch.device, ...]:
     devices = tuple(torch.device(name) for name in device.split(","))
     wanted = [one for one in devices if one.type == "cuda"]
     if wanted and not torch.cuda.is_available():
-        raise InputError("model.device is cuda, but this process sees no GPU; set it to cpu")
+        raise InputError(
+            "model.device is cuda, but this process sees no GPU; set model.device to cpu "
+            "(where a pool reserves GPUs, auto is cuda)"
+        )
     if len(wanted) > 1 and len(wanted) > torch.cuda.device_count():
-        raise InputError(f"pools.answer.num_gpus is {len(wanted)}, more than this process sees")
+        raise InputError(
+            f"pools.answer.num_gpus is {len(wanted)}, but this process sees "
+            f"{torch.cuda.device_count()} GPU(s); lower it"
+        )
     return devices
 
 
@@ -86,7 +93,7 @@ def raise_if_not_computed(dtype: str, device: str) -> None:
 def spread_layers(
     sizes: Mapping[str, int], devices: Sequence[torch.device]
 ) -> dict[str, torch.device]:
-    """Distribute the tensors of a language model so that every device holds about as much.
+    """Distribute the tensors of a language model to minimise the memory of the fullest device.
 
     Every device gets consecutive layers, because hidden states are moved between devices. Tensors
     before the layers (embedding, newline) are on the first device, those after them (norm, output
@@ -98,11 +105,19 @@ def spread_layers(
 
     Returns:
         Device of every tensor by name.
+
+    Raises:
+        ValueError: If there are more devices than layers.
     """
     if len(devices) == 1:
         return dict.fromkeys(sizes, devices[0])
     layers = [_LAYER.search(name) for name in sizes]
     number = 1 + max((int(found.group(1)) for found in layers if found), default=-1)
+    if number < len(devices):
+        raise InputError(
+            f"pools.answer.num_gpus is {len(devices)}, but the language model has {number} layers; "
+            "lower it"
+        )
     places = {}
     for name, found in zip(sizes, layers, strict=True):
         after = number - 1 if _AFTER_LAYERS.search(name) else 0
@@ -110,11 +125,25 @@ def spread_layers(
     loads = [0] * number
     for name, size in sizes.items():
         loads[places[name]] += size
-    of_layer, before = [], 0
-    for load in loads:
-        of_layer.append(int((before + load / 2) / sum(loads) * len(devices)))
-        before += load
+    of_layer = _shares(loads, len(devices))
     return {name: devices[of_layer[place]] for name, place in places.items()}
+
+
+def _shares(loads: Sequence[int], num_shares: int) -> list[int]:
+    """Assign loads to consecutive non-empty shares so that the largest sum is minimal."""
+
+    def assign(bound: int) -> list[int]:
+        shares, total = [0], loads[0]
+        for at, load in enumerate(loads[1:], 1):
+            opens = total + load > bound or len(loads) - at < num_shares - shares[-1]
+            total = load if opens else total + load
+            shares.append(shares[-1] + opens)
+        return shares
+
+    bounds = range(sum(loads))
+    return assign(
+        bisect_left(bounds, True, lo=max(loads), key=lambda one: assign(one)[-1] < num_shares)
+    )
 
 
 def modules_of(half: object) -> list[nn.Module]:

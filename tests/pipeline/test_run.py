@@ -56,6 +56,13 @@ class TestNotFinite:
 
         return made
 
+    def test_nothing_that_is_not_finite_is_cached(self, with_nan):
+        plan = with_nan("multi_modal_projector.linear_2.weight")
+        with pytest.raises(WorkerError):
+            list(complete(run, plan, Settings("local")))
+        assert not any(cache.keys() for cache in plan.caches.values())
+        assert not list(Path(plan.features.cache.storage.root).rglob("*.parquet"))
+
     @pytest.mark.parametrize(
         ("tensor", "status", "half"),
         [
@@ -114,30 +121,3 @@ def test_the_loop_reports_every_stage(tmp_path, answer):
     assert all(count.busy_s > 0 for count in board.counts().values())
     expected = {"decode": 0, "compress": 0, **({"answer": 2} if answer else {})}
     assert board.expected == expected
-
-
-@pytest.fixture
-def with_nan(tmp_path):
-    def made(tensor):
-        path = shutil.copytree(tiny.__path__[0], tmp_path / "checkpoint")
-        file = path / "model.safetensors"
-        tensors = load_file(file)
-        (name,) = (name for name in tensors if name.endswith(tensor))
-        tensors[name] = tensors[name].clone()
-        tensors[name].flatten()[0] = float("nan")
-        save_file(tensors, file, metadata={"format": "pt"})
-        model = {"name": "tiny", "path": str(path)}
-        methods = [{"name": "full"}, {"name": "tango", "retention": 0.2}]
-        cache = {"features": "all"}
-        recipe = job(tmp_path / "shapes", limit=8, model=model, methods=methods, cache=cache)
-        return plan_of(recipe, tmp_path / "cache")
-
-    return made
-
-
-def test_nothing_that_is_not_finite_is_cached(with_nan):
-    plan = with_nan("multi_modal_projector.linear_2.weight")
-    with pytest.raises(WorkerError):
-        list(complete(run, plan, Settings("local")))
-    assert not any(cache.keys() for cache in plan.caches.values())
-    assert not list(Path(plan.features.cache.storage.root).rglob("*.parquet"))

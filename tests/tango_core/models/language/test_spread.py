@@ -14,7 +14,7 @@ from tango_core.models import load_language_model
 from tango_core.models.checkpoints import weights
 from tango_core.models.language.engine import NativeEngine
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
-from tango_core.models.placement import spread_layers
+from tango_core.models.placement import resolve_devices, spread_layers
 from tango_core.types import Prompt
 
 GPUS = tuple(torch.device("cuda", index) for index in range(3))
@@ -81,6 +81,18 @@ def on_gpus(half):
     back_on_the_host(half)
 
 
+def test_devices_that_are_not_there_are_told_apart():
+    with FakeDevices() as devices:
+        first, second = torch.ones(2, device="cuda:0"), torch.ones(2, device="cuda:1")
+        assert (first.device, (first + 1).device) == (GPUS[0], GPUS[0])
+        with pytest.raises(RuntimeError, match=r"cuda:0 and cuda:1, in add"):
+            first + second
+        with pytest.raises(RuntimeError, match="two devices"):
+            first + torch.ones(2)
+        assert (first + second.to("cuda:0")).tolist() == [2, 2]
+        assert devices.moves == [("cuda:1", "cuda:0")]
+
+
 @pytest.mark.parametrize("share_prefix", [True, False])
 def test_replies_are_those_of_one_device(half, prompts, on_gpus, share_prefix):
     with FakeDevices() as devices:
@@ -115,6 +127,14 @@ def test_rows_that_are_added_after_layers_go_to_their_devices(half, prompts, on_
     assert spread == said(half, deep, pruner=pruner) != said(half, prompts, pruner=pruner)
 
 
+@pytest.mark.parametrize("layer", range(1, NUM_LAYERS))
+def test_a_pruner_works_at_any_layer(half, prompts, on_gpus, layer):
+    with FakeDevices():
+        spread = said(on_gpus, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
+    back_on_the_host(half)
+    assert spread == said(half, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
+
+
 def test_a_checkpoint_is_loaded_layer_by_layer_onto_its_devices(checkpoint, video, monkeypatch):
     expected = load_language_model("llava-onevision-7b", str(checkpoint), dtype="float32")
     question = [Prompt("", "w1 w2 w3")]
@@ -134,14 +154,6 @@ def test_a_checkpoint_is_loaded_layer_by_layer_onto_its_devices(checkpoint, vide
         assert spread.answer(video, question, max_new_tokens=4)[0].text == alone
 
 
-@pytest.mark.parametrize("layer", range(1, NUM_LAYERS))
-def test_a_pruner_works_at_any_layer(half, prompts, on_gpus, layer):
-    with FakeDevices():
-        spread = said(on_gpus, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
-    back_on_the_host(half)
-    assert spread == said(half, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
-
-
 def test_the_fullest_device_holds_the_least():
     def split(loads, devices, extra=()):
         sizes = {f"model.layers.{index}.w": load for index, load in enumerate(loads)}
@@ -150,6 +162,7 @@ def test_the_fullest_device_holds_the_least():
 
     assert split([1] * 6, 2)[0] == [0, 0, 0, 1, 1, 1]
     assert split([4, 1, 1, 1, 1], 2)[0] == [0, 1, 1, 1, 1]
+    assert split([1, 1, 1, 1, 9], 3)[0][-1] == 2
     # The embedding is before the layers, norm and output projection are after them.
     places = split([1] * 6, 2, {"model.embed_tokens.weight": 4, "image_newline": 0})
     assert places[0] == [0, 1, 1, 1, 1, 1]
@@ -157,3 +170,13 @@ def test_the_fullest_device_holds_the_least():
     places = split([1] * 6, 2, {"lm_head.weight": 4, "model.norm.weight": 0})
     assert places[0] == [0, 0, 0, 0, 0, 1]
     assert places[1]["lm_head.weight"] == places[1]["model.norm.weight"] == GPUS[1]
+
+
+def test_more_gpus_than_there_are_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match=r"num_gpus is 3, but the language model has 2 layers"):
+        spread_layers({"layers.0.w": 1, "layers.1.w": 1}, GPUS)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert resolve_devices("cuda") == (torch.device("cuda"),)
+    with pytest.raises(ValueError, match=r"num_gpus is 2, but this process sees 1 GPU\(s\)"):
+        resolve_devices("cuda:0,cuda:1")
