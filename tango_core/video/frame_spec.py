@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tango_core.errors import InputError
-from tango_core.video.sampling import REPEATING, SAMPLINGS, Sampling, fit_size, size_of_area
+from tango_core.video.sampling import SAMPLINGS, Sampling, fit_size, size_of_area
 
 DecoderName = Literal["auto", "decord", "pyav", "torchcodec", "torchcodec_cuda"]
 FrameTimes = Literal["own", "average_rate"]
@@ -103,27 +103,6 @@ class FrameSpec:
         if largest is None:
             return height, width
         return fit_size(height, width, self.min_pixels, largest, self.multiple)
-
-    def least_frame_bytes(self) -> int:
-        """Lower bound of a frame's size: three bytes per pixel."""
-        height, width = self.size or (1, 1)
-        if self.max_pixels is not None:
-            height = width = self.multiple
-        return 3 * height * width
-
-    def most_frames(self, num_bytes: float, beside: float = 0.0) -> int | None:
-        """Upper bound of the number of frames that fit into a given memory.
-
-        Args:
-            num_bytes: Size of the memory.
-            beside: Bytes per frame in addition to its pixels.
-
-        Returns:
-            `None` if the rule of `sampling` may give fewer frames than `num_frames`.
-        """
-        if self.sampling not in REPEATING:
-            return None
-        return int(num_bytes / (self.least_frame_bytes() + beside))
 
     def identity(self) -> dict[str, Any]:
         """Fields that enter the cache fingerprint."""

@@ -15,9 +15,6 @@ Sampling = Literal[
 ]
 SAMPLINGS: tuple[str, ...] = get_args(Sampling)
 
-REPEATING: frozenset[Sampling] = frozenset({"truncate", "inner", "middles"})
-"""Rules that always give the requested number of frames, repeating frames of short clips."""
-
 # qwen-vl-utils: default frames per second, and bounds of the number of frames.
 _QWEN_RATE, _QWEN_FEWEST, _QWEN_MOST = 2.0, 4, 768
 

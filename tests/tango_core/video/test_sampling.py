@@ -9,9 +9,7 @@ import torch
 from golden_files import GOLDEN_DIR
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
-from tango_core.video.frame_spec import FrameSpec
 from tango_core.video.sampling import (
-    REPEATING,
     SAMPLINGS,
     clip_window,
     fit_size,
@@ -75,13 +73,6 @@ def test_every_rule_stays_inside_the_clip(sampling):
         assert indices.dtype == np.int64
         assert (np.diff(indices) >= 0).all()
         assert 0 <= indices[0] <= indices[-1] < available
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_rules_that_repeat_frames_give_as_many_as_are_wanted(sampling):
-    repeats = len(frame_indices(3, 100, sampling, rate=3.0)) == 100
-    assert repeats == (sampling in REPEATING)
-    assert FrameSpec(100, (2, 5), sampling).most_frames(300) == (10 if repeats else None)
 
 
 @pytest.mark.parametrize(
