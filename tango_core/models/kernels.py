@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tango_core.models.onednn import attend_in_blocks, attends
-from tango_core.ops.process_setting import ProcessSetting
+from tango_core.ops.precision import ProcessSetting
 
 # The stubs of PyTorch lack both.
 _cudnn: ProcessSetting[bool] = ProcessSetting(
