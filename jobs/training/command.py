@@ -262,7 +262,9 @@ class Training:
                 clip, moments = training_clip(self.seed + 3 * SEED_OFFSET, index, 1)
                 states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
                 targets.append(torch.from_numpy(token_targets(clip, moments)) @ language.meaning)
-        projector = fit_projector(ARCHITECTURE, vision, torch.cat(states), torch.stack(targets))
+        projector: nn.Module = fit_projector(
+            ARCHITECTURE, vision, torch.cat(states), torch.stack(targets)
+        )
         both = nn.ModuleDict({"projector": projector, "decoder": language})
 
         def tokens_of(samples: Sequence[Sample], step: int) -> Tensor:

@@ -78,7 +78,7 @@ class VisionTrainer(nn.Module):
         """Sum of the losses of all heads on a batch of `frame_batch`."""
         patches, frame = self(batch["pixels"])
         scene = batch["scene"][:, None].expand(-1, NUM_PATCHES)
-        loss = 0.5 * (patches["place"] - self.places).square().mean()
+        loss: Tensor = 0.5 * (patches["place"] - self.places).square().mean()
         for name, factor in (
             ("kind", 1),
             ("color", 1),
