@@ -15,7 +15,7 @@ from urllib.parse import urlparse
 
 import yaml
 
-from jobs.config.bounded_yaml import load_yaml
+from jobs.config.overrides import load_yaml
 from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.tracking import contents
 from pipeline.redaction import redacted, redacted_inside

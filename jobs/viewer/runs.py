@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.config.identity import computed_part
-from jobs.config.overrides import read_recipe
+from jobs.config.overrides import computed_part, read_recipe
 from jobs.results.cell_summary import BASELINE
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
 from jobs.results.quantities import Json
