@@ -133,10 +133,10 @@ def list_of(row: Row, name: str) -> tuple[str, ...]:
             value = ast.literal_eval(value)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise InputError(f"{name} is not a list: {value!r}") from None
-    is_list = isinstance(value, (list, tuple)) and bool(value)
-    if not is_list or not all(isinstance(entry, (str, int, float)) for entry in value):
+    texts = value if isinstance(value, (list, tuple)) else ()
+    if not texts or not all(isinstance(entry, (str, int, float)) for entry in texts):
         raise InputError(f"{name} must be a list of texts, got {value!r}")
-    return tuple(map(str, value))
+    return tuple(map(str, texts))
 
 
 def numbered_of(row: Row, name: str) -> tuple[str, ...]:
