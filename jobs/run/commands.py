@@ -22,7 +22,6 @@ from jobs.run.interrupt_message import all_answers_are_in, works_on
 from jobs.run.locations import Locations
 from jobs.run.progress import Display, JsonEvents
 from jobs.run.run_dirs import find_run, finished_of_round, make_run_dir, new_run_dir, unfinished_run
-from jobs.tracking.contents import VIEW
 from jobs.tracking.live import LiveRun
 from jobs.tracking.runs import is_remote
 from pipeline.metrics import JobBoard
@@ -121,7 +120,7 @@ def run_job(
         with local_copy(run_dir, sent=lambda name: False) as folder:
             tracked = live.finish(folder)
     if tracked:
-        display.say("\n".join(where(live.uri, tracked, live.experiment)))
+        display.say("\n".join(where(live.uri, tracked)))
     code = exit_code(job, done, run_dir)
     if events:
         events.finished(code, summary, tracked)
@@ -182,15 +181,13 @@ def run_dir_of(job: Job, locations: Locations) -> Place:
     return found or new_run_dir(job, output, open_storage=open_storage)
 
 
-def where(tracking_uri: str, run_id: str, experiment: str) -> list[str]:
-    """How to view a run and the scores of all runs in MLflow, in lines."""
+def where(tracking_uri: str, run_id: str) -> list[str]:
+    """How to view a run in MLflow, in lines."""
     uri = redacted(tracking_uri).rstrip("/")
     page = uri if is_remote(uri) else "http://127.0.0.1:5000"
     return [
         *([] if is_remote(uri) else [f"MLflow:  mlflow ui --backend-store-uri {uri}"]),
         f"run:     {page}/#/runs/{run_id}",
-        # A link, because MLflow opens an experiment with traces, and its list without metrics.
-        f"scores:  {page}/#/experiments/{experiment}/runs?viewStateShareKey={VIEW}",
     ]
 
 
