@@ -178,7 +178,7 @@ def pooling_head_attention(
     weight, bias = in_proj_weight.float(), in_proj_bias.float()
     query = F.linear(probe.float().reshape(width), weight[:width], bias[:width])
     keys = F.linear(normed, weight[width : 2 * width], bias[width : 2 * width])
-    query, keys = (part.unflatten(-1, (num_heads, -1)) for part in (query, keys))
+    query, keys = (part.reshape(*part.shape[:-1], num_heads, -1) for part in (query, keys))
     logits = torch.einsum("hd,tnhd->thn", query, keys) / math.sqrt(query.shape[-1])
     return logits.softmax(dim=-1).mean(dim=1)
 

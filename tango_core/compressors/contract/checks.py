@@ -122,7 +122,7 @@ def check_compressor(
     compressor, features = build(_nearest(retentions, 0.25)), make_clip()
     read = compressor.needs | {compressor.question_field}
     absent: dict[str, Any] = {name: None for name in SIGNALS if name not in read}
-    others = {
+    others: dict[str, Callable[[], CompressedVideo]] = {
         "same input, same output": lambda: compressor.compress(_copied(features)),
         "can be pickled": lambda: _pickled(compressor).compress(features),
         "reads only the signals in needs": lambda: compressor.compress(replace(features, **absent)),
@@ -258,10 +258,11 @@ def check_pruner_cases(
 def _check_calls(report: Report, pruner: LayerPruner, prompt: SyntheticPrompt, case: str) -> None:
     """Promises about the calls of a pruner on one prompt; `run_layers` checks every call."""
     calls = run_layers(pruner, NUM_LAYERS, prompt)[1]
-    for promise, build in (
-        ("same input, same output", lambda: pruner),
-        ("can be pickled", lambda: _pickled(pruner)),
-    ):
+    builds: dict[str, Callable[[], LayerPruner]] = {
+        "same input, same output": lambda: pruner,
+        "can be pickled": lambda: _pickled(pruner),
+    }
+    for promise, build in builds.items():
         with report.check(promise, case):
             others = run_layers(build(), NUM_LAYERS, prompt)[1]
             require(len(calls) == len(others), "other layers are pruned")
