@@ -80,11 +80,10 @@ class LiveRun:
         runs.raise_if_wrong(self.uri)
         self._run_dir, self._recipe = run_dir, recipe
         self._command, self._every_s = command, every_s
-        self._board = board or JobBoard()
+        self._numbers = RunningNumbers(board or JobBoard())
         self._lock = threading.RLock()  # of the numbers and samples
-        self._numbers = RunningNumbers(self._board)
         self._num_caches = self._before = self._num_clips = 0
-        self._begun = time.monotonic()
+        self._begun = 0.0
         self._points: list[runs.Point] = []
         self._thread = threading.Thread(target=self._work, name="tango-mlflow", daemon=True)
         # A SimpleQueue, because signal handlers write to it, and its `put` is reentrant.
@@ -119,7 +118,6 @@ class LiveRun:
             plan: Plan of the job.
             finished: Number of clips that earlier attempts finished.
         """
-        self._numbers = RunningNumbers(self._board)
         self._num_caches, self._before = len(plan.caches), finished
         self._num_clips = plan.clips.num_rows + finished
         self._begun = time.monotonic()
@@ -309,7 +307,7 @@ class RunningNumbers:
         self._scores = LiveScores()
         self.clips = self.failed_clips = self.hits = self.computed = self.answers = self.tokens = 0
         self._failures: Counter[str] = Counter()
-        self._last = (0.0, 0, 0, dict.fromkeys(board.expected, 0.0))
+        self._last: tuple[float, int, int, dict[str, float]] = (0.0, 0, 0, {})
 
     def add(self, result: Result, num_caches: int) -> None:
         """Add one finished clip."""
