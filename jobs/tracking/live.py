@@ -92,7 +92,6 @@ class LiveRun:
         self._runs: runs.MlflowRuns | None = None
         self._run_id = self._finished_id = self._reason = self._error = ""
         self._progress_at = 0.0
-        self._monitors: list[Any] = []
 
     def __enter__(self) -> LiveRun:
         """Does nothing yet, because another driver may hold the run's lease."""
@@ -136,12 +135,6 @@ class LiveRun:
         """Take a sample of the current metrics."""
         with self._lock:
             metrics = self._numbers.metrics(time.monotonic() - self._begun)
-            for monitor in self._monitors:
-                with suppress(Exception):  # psutil and NVML raise various errors
-                    monitor.collect_metrics()
-                    values = monitor.aggregate_metrics().items()
-                    metrics |= {f"system/{name}": float(value) for name, value in values}
-                    monitor.clear_metrics()
             when = int(1000 * time.time()), self._before + self._numbers.clips
             self._points += [(name, value, *when) for name, value in metrics.items()]
 
@@ -224,7 +217,6 @@ class LiveRun:
             self._run_id = store.begin(self._recipe, self._command, self._num_clips)
             self._runs = store
             store.end_dead_runs()
-            self._monitors = _machine_monitors()
         if points := list(self._points):
             store.log(self._run_id, metrics=points)
             with self._lock:
@@ -236,18 +228,6 @@ class LiveRun:
 
     def _made_progress(self) -> None:
         self._progress_at = time.monotonic()
-
-
-def _machine_monitors() -> list[Any]:
-    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
-    from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
-    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
-    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
-
-    monitors: list[Any] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
-    with suppress(ImportError, RuntimeError):  # no GPU here, or no package that knows it
-        monitors.append(GPUMonitor())
-    return monitors
 
 
 class LiveScores:
