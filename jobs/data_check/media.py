@@ -13,8 +13,9 @@ from typing import Literal
 
 from PIL import Image, UnidentifiedImageError
 
-from tango_core.video import FrameSpec, VideoDecodeError, decode, decode_frames, folder
+from tango_core.video import FrameSpec, VideoDecodeError, decode, decode_frames
 from tango_core.video.index import read_index
+from tango_core.video.reader import list_images
 
 Kind = Literal[
     "missing", "unreadable", "truncated", "damaged", "length", "bounds", "timeout", "crash"
@@ -100,7 +101,7 @@ def _check_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float])
 
 def _check_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
     """Open every image, without decoding it."""
-    images = folder.list_images(Path(path))
+    images = list_images(Path(path))
     if not images:
         return [Problem("unreadable", "the folder holds no images")]
     problems = []

@@ -17,7 +17,7 @@ from jobs.estimate.work import grid_of
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder
 from tango_core.models.language import batching
 from tango_core.models.placement import bytes_of, modules_of
-from tango_core.models.towers.frame_batches import largest_batch
+from tango_core.models.towers.encoder import largest_batch
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from pipeline.sizing import suggest_pools
 from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.kernels import advice
 from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
-from tango_core.models.onednn import advice
 
 logger = logging.getLogger(__name__)
 

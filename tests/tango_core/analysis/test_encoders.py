@@ -15,7 +15,7 @@ from tango_core.analysis.attention import SignalProfile
 from tango_core.analysis.clusters import cluster_labels, fragmentation
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.sinks import SinkCalibration, SinkRule
-from tango_core.models.sinks import PUBLISHED_SINKS, read_sinks
+from tango_core.models.options import PUBLISHED_SINKS, read_sinks
 from tango_core.models.towers.trace import TowerTrace
 from tango_core.types import VisualFeatures
 
