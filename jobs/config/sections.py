@@ -215,10 +215,5 @@ def with_model_options(content: Mapping[str, Any], common: Collection[str]) -> M
 
 def flat_model(section: Mapping[str, Any]) -> dict[str, Any]:
     """The section `model` in recipe form, without nesting; unset options are `None`."""
-    flat: dict[str, Any] = {}
-    for key, value in section.items():
-        if key == "options":
-            flat |= {**dict.fromkeys(names_of_options()), **(value or {})}
-        else:
-            flat[key] = value
-    return flat
+    common = {key: value for key, value in section.items() if key != "options"}
+    return {**common, **dict.fromkeys(names_of_options()), **section["options"]}

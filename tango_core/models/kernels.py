@@ -39,7 +39,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from tango_core.models.base import ModelSpec
-from tango_core.ops.process_setting import ProcessSetting
+from tango_core.ops.precision import ProcessSetting
 
 logger = logging.getLogger(__name__)
 CallT = TypeVar("CallT", bound=Callable[..., Any])

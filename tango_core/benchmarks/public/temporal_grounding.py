@@ -1,26 +1,38 @@
-"""Charades-STA: temporal grounding of sentences in videos of about 30 seconds.
+"""Charades-STA and ActivityNet Captions: when does the event of a sentence happen in a video?
 
-Gao et al., "TALL: Temporal Activity Localization via Language Query", ICCV 2017,
-https://arxiv.org/abs/1705.02101: 3,720 sentences about 1,334 videos of Charades in the test split.
+Charades-STA: Gao et al., "TALL: Temporal Activity Localization via Language Query", ICCV 2017,
+https://arxiv.org/abs/1705.02101. 3,720 sentences about 1,334 videos of Charades of about 30 seconds
+in the test split.
+
+ActivityNet Captions: Krishna et al., "Dense-Captioning Events in Videos", ICCV 2017,
+https://arxiv.org/abs/1705.00754. Videos of two minutes on average. The second annotation of the
+validation videos (`val_2.json`, 17,031 sentences) is the usual test set, the first one
+(`val_1.json`, 17,505) the usual validation set. lmms-eval has no task with them, but one with the
+sentences and times of TimeLens about the same videos (4,500, split `timelens`): its words and its
+rules are `lmms_eval` here, whatever the split. `lmms_eval_charades` has the words of its
+Charades-STA task, without a harness's score.
+
 The headline is the mean IoU; R@1 at IoU 0.3, 0.5 and 0.7 stand beside it. Prompts and rules:
-lmms-eval 75571cfe, `lmms_eval/tasks/charades_sta` and, for `lmms_eval_timelens`,
-`lmms_eval/tasks/timelens`. VLMEvalKit has no such data set: under its name the question is put in
-the same words, and there is no harness's score.
+lmms-eval 75571cfe, `lmms_eval/tasks/charades_sta` and, for `lmms_eval_timelens` and ActivityNet
+Captions, `lmms_eval/tasks/timelens`. VLMEvalKit has no such data set: under its name the question
+is put in the same words, and there is no harness's score.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.protocols import protocol
-from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, of_lmms_eval
+from tango_core.benchmarks.protocols.protocol import PromptTemplate
 from tango_core.benchmarks.releases import Release
-from tango_core.benchmarks.scoring.spans import Span, seconds_of, span_iou
+from tango_core.benchmarks.scoring.judge import Span, seconds_of, span_iou
 from tango_core.errors import InputError
 from tango_core.local_files import read_text
 from tango_core.metrics import MEAN_IOU, RECALL_03, RECALL_05, RECALL_07
@@ -42,9 +54,9 @@ TIMELENS = PromptTemplate(
     "and ending times. The format should be: 'The event happens in <start time> - <end time> "
     "seconds'."
 )
-_METRICS = tuple(f"charades_sta_{name}" for name in ("IOU@3", "IOU@5", "IOU@7", "mIOU"))
+_METRICS = ("IOU@3", "IOU@5", "IOU@7", "mIOU")
 
-# How lmms-eval's tasks read spans of time, faults included. Our own reading is `scoring.spans`.
+# How lmms-eval's tasks read spans of time, faults included. Our own reading is `judge.read_span`.
 _EXAMPLE = "a specific example is : 20.8 - 30.0 seconds"
 # All other words that lmms-eval looks for contain one of these.
 _KEYWORDS = ("start", "end", "happen")
@@ -134,15 +146,28 @@ def _score(span: Span | None, question: Question) -> float | None:
 
 
 def written_times(record: annotated.Record) -> str:
-    """Start and end as lmms-eval's table has them, as text."""
+    """Start and end as lmms-eval's table of Charades-STA has them, as text."""
     value = record.row["timestamp"]
     return value if isinstance(value, str) else str([float(time) for time in value])
 
 
-def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
+def charades_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The reply under video, sentence and times, once per metric that lmms-eval computes later."""
     key = f"{record.row['video']}>>>{record.question.text}>>>{written_times(record)}"
-    return {name: {key: reply} for name in _METRICS}
+    return {f"charades_sta_{name}": {key: reply} for name in _METRICS}
+
+
+def activitynet_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
+    """The same of the task with the sentences of TimeLens.
+
+    Raises:
+        ValueError: For a sentence that the task does not have.
+    """
+    row = record.row
+    if "span" not in row:
+        raise InputError("lmms-eval asks the questions of benchmark.split timelens alone")
+    key = f"{row['video_path']}>>>{row['query']}>>>{row['span']}"
+    return {f"timelens_{name}": {key: reply} for name in _METRICS}
 
 
 SPANS: dict[str, Any] = {"read_choice": protocol.read_reply, "max_new_tokens": 50}
@@ -162,17 +187,17 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
     folders: ClassVar[Sequence[str]] = ("Charades_v1_480", "Charades_v1")
     splits: ClassVar = {"test": 3720}
     protocols: ClassVar = {
-        **of_lmms_eval(PROMPT, score, **SPANS),
-        **in_versions("lmms_eval_timelens", TIMELENS, score_timelens, **SPANS),
+        **protocol.of_lmms_eval(PROMPT, score, **SPANS),
+        **protocol.in_versions("lmms_eval_timelens", TIMELENS, score_timelens, **SPANS),
     }
     metrics = (MEAN_IOU, RECALL_03, RECALL_05, RECALL_07)
     unlisted_groups = (REPEATED,)
     lmms_eval_samples = annotated.LmmsEvalSamples(
         "temporal_grounding_charades",
-        sample_metrics,
+        charades_metrics,
         target=written_times,
         # Older versions log them as `submission`.
-        key_in=annotated.first_key_of(*_METRICS, "submission"),
+        key_in=annotated.first_key_of(*(f"charades_sta_{one}" for one in _METRICS), "submission"),
     )
     releases: ClassVar[Sequence[Release]] = (
         Release(
@@ -184,18 +209,11 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
     )
 
     def _rows(self, path: Path) -> list[tables.Row]:
-        rows = self._sentences(path)
+        rows = _lines(path) if path.suffix == ".txt" else super()._rows(path)
         # lmms-eval identifies a row by these columns, and counts the last of equal ones.
         keys = [tuple(str(row.get(name)) for name in _SAME) for row in rows]
         last = {key: at for at, key in enumerate(keys)}
-        return [
-            {**row, REPEATED: last[key] != at}
-            for at, (key, row) in enumerate(zip(keys, rows, strict=True))
-        ]
-
-    def _sentences(self, path: Path) -> list[tables.Row]:
-        """Rows with the columns `video`, `caption` and `timestamp`."""
-        return _lines(path) if path.suffix == ".txt" else tables.read_rows(path)
+        return [{**row, REPEATED: last[keys[at]] != at} for at, row in enumerate(rows)]
 
     def _file(self, row: tables.Row) -> str:
         if "line" in row:
@@ -205,18 +223,10 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
     def _id(self, row: tables.Row, video: str, number: int) -> str:
         return self._numbered(f"{video}-")
 
-    def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
-        return tables.text_of(row, "caption"), ()
-
-    def _answer(self, row: tables.Row, choices: Sequence[str]) -> int | None:
-        return None
-
-    def _groups(self, row: tables.Row) -> dict[str, str]:
-        return {REPEATED: "yes"} if row[REPEATED] else {}
-
-    def _span(self, row: tables.Row) -> Span:
-        start, end = sorted(_times(row))
-        return start, end
+    def _asked(self, row: tables.Row, question_id: str) -> Question:
+        groups = {REPEATED: "yes"} if row[REPEATED] else {}
+        text = tables.text_of(row, "caption")
+        return Question(question_id, text, groups=groups, span=_times(row))
 
 
 def _lines(path: Path) -> list[tables.Row]:
@@ -224,26 +234,18 @@ def _lines(path: Path) -> list[tables.Row]:
     rows: list[tables.Row] = []
     for line in filter(str.strip, read_text(path).splitlines()):
         # "3MSZA 24.3 30.4##person turn a light on."
-        found = re.fullmatch(r"(\S+)\s+(\S+)\s+(\S+?)\s*##(.*)", line.strip())
+        found = re.fullmatch(r"(\S+)\s+(-?\d+\.?\d*)\s+(-?\d+\.?\d*)\s*##(.*)", line.strip())
         if found is None:
             rows.append({"line": line})
             continue
         video, start, end, caption = found.groups()
-        times = [_number(start), _number(end)]
+        times = [float(start), float(end)]
         rows.append({"video": f"{video}.mp4", "caption": caption.strip(), "timestamp": times})
     return rows
 
 
-def _number(text: str) -> float | str:
-    """A number, or the string for `number_of` to report."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def _times(row: tables.Row) -> Span:
-    """Start and end of a row in seconds.
+    """Start and end of a row in seconds, the earlier one first.
 
     Raises:
         ValueError: If they are not two numbers of at least 0.
@@ -252,7 +254,69 @@ def _times(row: tables.Row) -> Span:
     if len(times) != 2:
         raise InputError(f"timestamp must be [start, end], got {row['timestamp']!r}")
     named = dict(zip(("start", "end"), times, strict=True))
-    start, end = (tables.number_of(named, name) for name in named)
-    if min(start, end) < 0:
+    first, second = sorted(tables.number_of(named, name) for name in named)
+    if first < 0:
         raise InputError(f"timestamp must not be negative, got {row['timestamp']!r}")
-    return start, end
+    return first, second
+
+
+_TIMELENS = protocol.of_lmms_eval(TIMELENS, score_timelens, **SPANS)
+_CHARADES = replace(_TIMELENS["lmms_eval"], render=PROMPT)
+
+
+class ActivityNetBenchmark(CharadesSTABenchmark):
+    """ActivityNet Captions as its authors' JSON files, or the table of TimeLens."""
+
+    name = "activitynet_captions"
+    title = "ActivityNet Captions"
+    layout = "val_2.json, val_1.json or data/activitynet-*.parquet, and videos/v_<id>.mp4"
+    annotations = ("val_2.json", "captions/val_2.json")
+    split_annotations: ClassVar = {
+        "val_1": ("val_1.json", "captions/val_1.json"),
+        "timelens": ("data/activitynet-*.parquet", "activitynet-*.parquet"),
+    }
+    folders = (".", "videos", "all_test", "activitynet", "Activity_Videos")
+    length_column = "duration"
+    splits: ClassVar = {"test": 17031, "val_1": 17505, "timelens": 4500}
+    protocols: ClassVar = {**_TIMELENS, **protocol.unscored("lmms_eval_charades", _CHARADES)}
+    lmms_eval_samples = annotated.LmmsEvalSamples(
+        "timelens_activitynet",
+        activitynet_metrics,
+        target=lambda record: str(record.row.get("span")),
+        key_in=annotated.first_key_of(*(f"timelens_{name}" for name in _METRICS)),
+    )
+    releases = (
+        Release(
+            repository="kcz358/timelens",
+            licence="research only, by the terms of ActivityNet",
+            annotations=("*activitynet*.parquet",),
+            videos=("*.zip", "*.tar*", "*.mp4"),
+            notes=(
+                "it holds the questions of the split timelens; val_1.json and val_2.json are on "
+                "the page of ActivityNet Captions: put them beside it",
+            ),
+        ),
+    )
+
+    def _rows_of(self, content: Any) -> list[tables.Row]:
+        """Rows with the columns `video`, `caption` and `timestamp`."""
+        if isinstance(content, list):
+            return [
+                {**row, "video": row.get("video_path"), "caption": row.get("query")}
+                | {"timestamp": _first_span(row)}
+                for row in content
+            ]
+        return [
+            {"video": video, "caption": sentence.strip(), "timestamp": times}
+            | {"duration": own["duration"]}
+            for video, own in content.items()
+            for sentence, times in zip(own["sentences"], own["timestamps"], strict=True)
+        ]
+
+
+def _first_span(row: tables.Row) -> object:
+    """The first [start, end] in a row of TimeLens, or what it holds instead."""
+    try:
+        return json.loads(str(row.get("span")))[0]
+    except (ValueError, TypeError, IndexError, KeyError):
+        return row.get("span")
