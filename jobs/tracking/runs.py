@@ -20,7 +20,7 @@ from urllib.parse import urlparse
 
 import yaml
 
-from jobs.config.bounded_yaml import load_yaml
+from jobs.config.overrides import load_yaml
 from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
 from jobs.results.summary import SUMMARY_FILE

@@ -18,7 +18,7 @@ from jobs.results.quantities import Json
 from jobs.viewer.frames import NotShownError, View
 from jobs.viewer.index import NOT_ASKED, OUTCOMES, SHOWN, STATUSES, QuestionIndex
 from pipeline.redaction import redacted
-from tango_core.benchmarks.scoring.spans import span_text
+from tango_core.benchmarks.scoring.judge import span_text
 from tango_core.printable import printable
 
 if TYPE_CHECKING:
