@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pandas as pd
 import pyarrow as pa
 
-from jobs.config import methods, overrides, recipe, sections
+from jobs.config import overrides, recipe, sections
 from jobs.harness import predictions
 from jobs.report.compare import write_report
 from jobs.results.answer_columns import AnswerColumns
@@ -21,7 +21,7 @@ from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.summary import failed_rows, parts_of
 from jobs.run.build import open_benchmark
-from jobs.run.outcome import FAILURE
+from jobs.run.driver import FAILURE
 from jobs.run.run_dirs import make_run_dir
 from pipeline.rows import ANSWER
 from pipeline.storage import Storage
@@ -186,7 +186,7 @@ def read_files(
     method = about.method or given_name
     retention = {} if about.retention is None else {"retention": about.retention}
     cell = CellFacts(
-        name=methods.cell_name({"name": method, **retention}),
+        name=recipe.cell_name({"name": method, **retention}),
         benchmark=about.benchmark.name,
         method=method,
         retention=retention.get("retention", 1.0),

@@ -10,17 +10,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from jobs import exit_codes
-from jobs.config.bounded_yaml import load_yaml
+from jobs.config.overrides import load_yaml
 from jobs.config.recipe import Job, RecipeError
 from jobs.extras import raise_if_missing
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob, build
-from jobs.run.driver import execute
+from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.interrupt_message import all_answers_are_in, works_on
 from jobs.run.locations import Locations
-from jobs.run.outcome import JobResult, Kind
 from jobs.run.progress import Display, JsonEvents
 from jobs.run.run_dirs import find_run, finished_of_round, make_run_dir, new_run_dir, unfinished_run
 from jobs.tracking.live import LiveRun
@@ -107,12 +106,7 @@ def run_job(
     summary = None
     with tracking as live, at_stop(lambda signal: live.end("KILLED", signal)):
         done = execute(
-            job,
-            built,
-            kind,
-            locations,
-            run_dir,
-            display.progress,
+            *(job, built, kind, locations, run_dir, display.progress),
             observers=[live, *([events] if events else [])],
             board=board,
         )
@@ -162,7 +156,7 @@ def _finish_caches(done: JobResult, folder: Path, locations: Locations) -> list[
     """Write the summary of a run that filled caches; returns the lines to show."""
     facts = done.facts
     content = {
-        **done.counts(),
+        **{name: number for name, number in vars(done).items() if name.startswith("num_")},
         "facts": facts.to_json(),
         "run_id": facts.run_id,
         "work": asdict(facts.work) if facts.work else None,
@@ -212,13 +206,11 @@ def exit_code(job: Job, result: JobResult, run_dir: Place) -> int:
 
     Logs where failed clips are listed; the driver has already logged missing answers.
     """
-    too_many = result.num_failed_clips > job.max_failures
-    if too_many and not result.num_missing:
-        logger.error(
-            "%d clip(s) failed and max_failures is %d: see %s",
-            *(result.num_failed_clips, job.max_failures, run_dir / FAILURES_FILE),
-        )
-    return exit_codes.of(not too_many and not result.num_missing)
+    failed, most = result.num_failed_clips, job.max_failures
+    if failed > most:
+        path = run_dir / FAILURES_FILE
+        logger.error("%d clip(s) failed and max_failures is %d: see %s", failed, most, path)
+    return exit_codes.of(failed <= most and not result.num_missing)
 
 
 def compare(

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.config.identity import computed_part
-from jobs.config.overrides import read_recipe
+from jobs.config.overrides import computed_part, read_recipe
 from jobs.results.answer_columns import (
     DAMAGED_BIT,
     FAILED_BIT,

@@ -1,13 +1,15 @@
-"""Checks of places, services and what a recipe names: what is a problem, and what it says."""
+"""`tango doctor`: its checks, what is a problem and what it says, and the command."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import replace
 from importlib import import_module
 from operator import getitem
 
+import doctor_results
 import pytest
 import torch
 from doctor_results import job, result_of
@@ -15,8 +17,15 @@ from fresh_python import printed_by
 from releases import videomme_release
 
 from jobs.doctor import checks
-from jobs.doctor.checks import CheckResult
-from jobs.doctor.command import Check, run_checks
+from jobs.doctor.checks import Check, CheckResult, run_checks
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_process():
+    """One child process for the checks of all tests, as the command has one for all of its own."""
+    yield
+    doctor_results.close()
+
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
 DEEP = {"name": "fastv", "retention": 0.2}
@@ -177,7 +186,83 @@ def test_a_check_that_fails_is_a_problem_and_the_next_one_runs():
 
 def test_the_command_imports_no_library_that_it_checks():
     code = (
-        "import sys, jobs.doctor.command\n"
+        "import sys, jobs.doctor.checks\n"
         "print(sorted({'torch', 'ray', 'transformers', 'mlflow', 'av'} & set(sys.modules)))"
     )
     assert printed_by(code) == "[]"
+
+
+MACHINE = (
+    *("packages", "accelerators", "machine", "output", "cache", "temporary", "MLflow", "decoder"),
+    "built-in model",
+)
+
+
+@pytest.fixture
+def doctor(tango):
+    """`doctor(*arguments)`: exit code, and (mark, text) by subject; one line per check."""
+
+    def call(*arguments):
+        code, out, err = tango("doctor", *arguments)
+        assert not err
+        *lines, last = out.splitlines()
+        found = {}
+        for line in lines:
+            assert line[:8].strip() in ("ok", "note", "problem"), out
+            found[line[8:23].strip()] = (line[:8].strip(), line[23:])
+        assert len(found) == len(lines)
+        marks = [mark for mark, _ in found.values()]
+        assert f"{marks.count('problem')} problem" in last
+        assert f"{marks.count('note')} note" in last
+        return code, found
+
+    return call
+
+
+def test_a_machine_that_runs_the_tests_has_no_problem_and_keeps_nothing(doctor, tmp_path):
+    code, found = doctor()
+    assert tuple(found) == (*MACHINE, "Ray")
+    assert code == 0, found
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recipe_adds_what_it_names(doctor, tmp_path):
+    recipe = {
+        "benchmark": {"name": "shapes"},
+        "model": {"name": "tiny"},
+        "method": {"name": "full"},
+        "executor": "local",
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    code, found = doctor("recipe.yaml", "--set", "model.num_frames=[4, 8]")
+    assert tuple(found) == ("recipe", *MACHINE, "model", "methods", "benchmark", "Ray")
+    assert code == 0, found
+    assert "tiny, 4 frames" in found["model"][1]
+    assert str(tmp_path / "data" / "shapes") in found["benchmark"][1]
+
+
+def test_every_mistake_has_its_line_and_the_exit_code_is_1(doctor, tmp_path):
+    recipe = {
+        "benchmark": {"name": "mlvu", "root": "nowhere"},
+        "model": {"path": "/no/such"},
+        "method": {"name": "tango", "retention": 2},
+        "pools": {"decode": {"num_cpus": 4096}},
+        "decode": {"decoder": "pyav"},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    places = ["--output", "recipe.yaml/runs", "--cache", "nonsense://bucket"]
+    code, found = doctor("recipe.yaml", *places, "--tracking-uri", "http://127.0.0.1:1")
+    assert code == 1
+    problems = {subject: text for subject, (mark, text) in found.items() if mark == "problem"}
+    expected = {
+        "output": "--output recipe.yaml/runs cannot be written to",
+        "cache": "nonsense://bucket",
+        "MLflow": "MlflowException: API request to http://127.0.0.1:1",
+        "model": "model.path /no/such",
+        "methods": "retention must be in (0, 1], got 2",
+        "benchmark": "benchmark.root 'nowhere' is not a folder",
+        "Ray": "lower pools.decode.num_cpus",
+    }
+    assert problems.keys() == expected.keys(), problems
+    for subject, part in expected.items():
+        assert part in problems[subject]
