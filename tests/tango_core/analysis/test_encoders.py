@@ -21,7 +21,7 @@ from tango_core.analysis.sinks import (
     SinkRule,
     describe,
 )
-from tango_core.models.sinks import PUBLISHED_SINKS, read_sinks
+from tango_core.models.options import PUBLISHED_SINKS, read_sinks
 from tango_core.models.towers.trace import TowerTrace
 from tango_core.types import VisualFeatures
 
