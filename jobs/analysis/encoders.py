@@ -21,10 +21,18 @@ from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
 from jobs.report.theme import new_figure
 from pipeline.storage import Storage
-from tango_core.analysis.activations import STATISTICS, ActivationStudy
-from tango_core.analysis.attention import BAND, SignalProfile, SignalReport
 from tango_core.analysis.clusters import NUM_NEIGHBORS, Labels, cluster_labels, fragmentation
-from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
+from tango_core.analysis.sinks import (
+    BAND,
+    FEWEST_CLIPS,
+    STATISTICS,
+    ActivationStudy,
+    SignalProfile,
+    SignalReport,
+    SinkCalibration,
+    SinkReport,
+    SinkRule,
+)
 from tango_core.models.towers.trace import raise_if_no_layer
 
 _NUMBERED = 10

@@ -24,7 +24,6 @@ import numpy as np
 from jobs.results.answer_columns import read_groups
 from jobs.tracking import runs
 from jobs.tracking.contents import metric_name
-from jobs.tracking.upload import Results
 from pipeline.metrics import JobBoard, StageState
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
@@ -95,11 +94,6 @@ class LiveRun:
         self._run_id = self._finished_id = self._reason = self._error = ""
         self._progress_at = 0.0
         self._monitors: list[Any] = []
-
-    @property
-    def experiment(self) -> str:
-        """Id of the experiment; "" before the store has responded."""
-        return self._runs.experiment if self._runs else ""
 
     def __enter__(self) -> LiveRun:
         """Does nothing yet, because another driver may hold the run's lease."""
@@ -238,7 +232,7 @@ class LiveRun:
             with self._lock:
                 del self._points[: len(points)]
         if command == "finish" and self._results is not None:
-            self._finished_id = Results(self._results).upload(store)
+            self._finished_id = runs.Results(self._results).upload(store)
         elif command:
             store.end(self._run_id, command, None, self._reason)
 

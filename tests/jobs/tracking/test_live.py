@@ -15,7 +15,7 @@ import pytest
 from live_jobs import RECIPE, finish, new_run, plan, result, until
 
 from jobs.tracking.live import _END_WITHIN_S, LiveRun, RunningNumbers
-from jobs.tracking.upload import log_run
+from jobs.tracking.runs import log_run
 from pipeline.metrics import JobBoard, StageCount
 from pipeline.storage.leases import LeaseError
 from tango_core.metrics import clustered_accuracy

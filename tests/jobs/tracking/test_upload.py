@@ -14,8 +14,12 @@ from fake_answers import cell, facts_of, fake_answers, write_run
 from jobs.report.compare import write_report
 from jobs.results.cell_summary import CellSummary
 from jobs.tracking.contents import cell_metrics
-from jobs.tracking.runs import TrackingError, default_tracking_uri, raise_if_unreachable
-from jobs.tracking.upload import log_run
+from jobs.tracking.runs import (
+    TrackingError,
+    default_tracking_uri,
+    log_run,
+    raise_if_unreachable,
+)
 
 TANGO = cell("tango", 0.1)
 
@@ -117,16 +121,6 @@ class TestSweep:
             assert (point.value, point.step) == (round(cell_["accuracy"], 4), step)
         assert {"prefill_ms/tango", "tokens_kept/tango", "vs_full/tango"} <= set(metrics)
         assert not [name for name in metrics if "r_0.1" in name]
-
-    def test_the_experiment_has_a_view_with_the_headlines_of_every_cell(self, logged_sweep, client):
-        experiment = client.get_experiment(client.get_run(logged_sweep[1]).info.experiment_id)
-        view = json.loads(experiment.tags["mlflow.sharedViewState.scores"])
-        state = json.loads(view["state"])
-        assert view["name"] == "Scores"
-        shown = [name.split("`")[1] for name in state["selectedColumns"][:4]]
-        cells = client.search_runs([experiment.experiment_id], state["searchFilter"])
-        assert len(cells) == 2
-        assert set(shown) == set().union(*(cell_.data.metrics.keys() & shown for cell_ in cells))
 
     def test_replies_are_a_table_that_the_ui_knows(self, logged_sweep, client, tmp_path):
         child = children(client, logged_sweep[1])["shapes: tango r=0.1"]
