@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from tango_core.analysis.correlation import rank_correlation
 
 from jobs.analysis.clips import JobCells, JobClips, scored_answers
 from jobs.analysis.figures import (
@@ -29,7 +28,7 @@ from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import BASELINE, SCORE
 from jobs.run.build import GENERATED
 from pipeline.clips import Clip, questions_of
-from tango_core.analysis.coverage import nearest_kept
+from tango_core.analysis.coverage import nearest_kept, rank_correlation
 from tango_core.analysis.evidence import LEAST_PURITY, surviving
 from tango_core.benchmarks.shapes.questions import LEAST_COVER, clip_of, sprites_asked, tokens_of
 from tango_core.types import VisualFeatures

@@ -29,8 +29,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from jobs.config.identity import computed_part
-from jobs.config.overrides import dotted
+from jobs.config.overrides import computed_part, dotted
 from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import CellFacts, JobFacts

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from jobs.config.identity import computed_part
+from jobs.config.overrides import computed_part
 from jobs.report.page import Contents, render_html
 from jobs.report.tables.breakdowns import breakdown_files, confusion_markdown, confusion_table
 from jobs.report.tables.cells import CONTROLS_CAPTION, cell_files, control_sentences, controls_table
