@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from tango_core.errors import InputError
 from tango_core.models import MODELS, model_options, names_of_options
-from tango_core.video.frame_spec import DecoderName
+from tango_core.video import DecoderName
 from tango_core.video.sampling import Sampling
 
 STRICT = ConfigDict(extra="forbid")

@@ -25,7 +25,7 @@ from jobs.report.formatting import Table
 from pipeline.runtime.child import Child, ChildStartError, CrashError
 from tango_core import errors, printable, types
 from tango_core.benchmarks import Benchmark, annotated, base, build_benchmark
-from tango_core.video import FrameSpec, VideoDecodeError, decode, decode_frames, folder
+from tango_core.video import FrameSpec, VideoDecodeError, decode, decode_frames, reader
 from tango_core.video.index import read_index
 
 TIMEOUT_S = 60.0
@@ -323,7 +323,7 @@ def _check_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float])
 
 def _check_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
     """Open every image, without decoding it."""
-    images = folder.list_images(Path(path))
+    images = reader.list_images(Path(path))
     if not images:
         return [Problem("unreadable", "the folder holds no images")]
     problems = []

@@ -202,7 +202,7 @@ def model(job: Job) -> CheckResult:
     from jobs.run.build import model_of
     from tango_core.models import load_encoder, load_language_model
     from tango_core.models.checkpoints.directory import raise_if_damaged
-    from tango_core.models.onednn import advice
+    from tango_core.models.kernels import advice
 
     if missing := _missing_checkpoints(job):
         for source, revision in missing:

@@ -30,11 +30,11 @@ from pipeline.sizing import suggest_pools
 from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.kernels import advice
 from tango_core.models.language import batching
 from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
-from tango_core.models.onednn import advice
 from tango_core.models.placement import bytes_of, modules_of
-from tango_core.models.towers.frame_batches import largest_batch
+from tango_core.models.towers.encoder import largest_batch
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from tango_core.benchmarks.tables import is_missing, number_of, numbered_rows
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json
 from tango_core.types import Question, VideoItem
-from tango_core.video.folder import list_images
+from tango_core.video.reader import list_images
 
 Fields = Mapping[str, Any]
 _Key = tuple[str, Clip]

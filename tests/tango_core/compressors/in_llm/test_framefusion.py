@@ -1,6 +1,5 @@
 """FrameFusion: merging along time, and the budget."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -51,18 +50,6 @@ def test_runs_of_similar_tokens_at_a_place_become_their_mean_at_the_first(newlin
     assert torch.equal(pruned.hidden[-5:], context.hidden[-5:])
 
 
-@pytest.mark.parametrize("newlines", ["none", "rows"])
-def test_the_second_layer_compares_with_what_is_left_of_a_place(newlines):
-    prompt = SyntheticPrompt(grid=(16, 3, 4), change=0.8, newlines=newlines)
-    _, calls = run_layers(FrameFusion(retention=0.05, similarity=0.95, min_merged=0.0), 28, prompt)
-    context, pruned = calls[1]
-    expected = fused_by_definition(context, 0.95)
-    assert len(expected) < context.num_left < context.num_visual
-    assert pruned.keep[3:-5].tolist() == sorted(expected)
-    many = FrameFusion(retention=0.05, similarity=0.7).prune(replace(context, scratch={}))
-    assert many.keep[3:-5].tolist() == sorted(fused_by_definition(context, 0.7))
-
-
 @pytest.mark.parametrize("retention", [0.05, 0.1, 0.3, 0.5, 0.9, 1.0])
 def test_counts_average_to_the_retention(retention):
     for change, min_merged in product([0.0, 0.3, 0.8, 1.0, 3.0], [0.0, 0.1, 1.0]):
@@ -97,22 +84,6 @@ def test_a_budget_that_merging_would_overrun_is_cut_at_once():
     prompt = SyntheticPrompt(grid=(64, 2, 2), change=0.7)
     counts, _ = run_layers(FrameFusion(retention=0.1, similarity=0.95, min_merged=0.0), 28, prompt)
     assert counts == [40] * 17 + [3] * 11
-
-
-def test_nominal_shares_average_to_the_retention():
-    assert FrameFusion(retention=0.3).layer_shares(28) == (0.3,) * 28
-
-
-def test_an_average_below_one_layer_is_an_error_that_says_what_is_possible():
-    with pytest.raises(ValueError, match=r"retention 0\.03 .*0\.0357143; raise") as error:
-        FrameFusion(retention=0.03).layers(28)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(("option", "value"), [("similarity", 1.5), ("min_merged", -0.1)])
-def test_options_out_of_range_are_named(option, value):
-    with pytest.raises(ValueError, match=option):
-        FrameFusion(retention=0.5, **{option: value})
 
 
 @pytest.mark.parametrize(

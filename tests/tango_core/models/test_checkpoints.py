@@ -1,13 +1,15 @@
-"""Directories and hub ids: what is refused in one line, what a digest covers, what is local."""
+"""Checkpoints: what is refused in one line, what a digest covers, what is local, tied weights."""
 
 import json
 import shutil
 
 import huggingface_hub.constants
 import pytest
+import torch
 from llava_checkpoints import build_llava, save_llava
+from safetensors.torch import load_file, save_file
 
-from tango_core.models import describe_model
+from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.models.checkpoints.directory import (
     is_here,
     raise_if_damaged,
@@ -19,9 +21,9 @@ NAME = "llava-onevision-7b"
 QUANTISED = {"quantization_config": {"quant_method": "awq"}}
 
 
-def refused(kind, words, path):
+def refused(kind, words, path, load=describe_model):
     with pytest.raises(kind, match=words) as error:
-        describe_model(NAME, str(path))
+        load(NAME, str(path))
     assert "\n" not in str(error.value)
 
 
@@ -61,11 +63,8 @@ def test_weights_of_another_format_and_a_missing_shard_are_named(tmp_path, stock
     refused(FileNotFoundError, shard.name, tmp_path)
 
 
-def test_a_path_that_is_not_there_is_refused():
+def test_a_path_that_is_not_there_is_refused(monkeypatch):
     refused(FileNotFoundError, r"model\.path /no/such/directory", "/no/such/directory")
-
-
-def test_a_hub_checkpoint_that_cannot_be_reached_is_one_line(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     words = "model.path tango-video/no-such-checkpoint.*tango model get"
     refused(FileNotFoundError, words, "tango-video/no-such-checkpoint")
@@ -111,16 +110,70 @@ def test_a_hub_checkpoint_is_here_when_all_its_files_are_in_the_cache(
     assert not is_here("tango-video/small")
 
 
-def message(error) -> str:
-    text = str(error.value)
-    assert "\n" not in text
-    return text
+def edit(path, lost=(), **changes):
+    """Change the tensors of a checkpoint of one file."""
+    (file,) = path.glob("*.safetensors")
+    tensors = {name: value for name, value in load_file(file).items() if name not in lost}
+    save_file(tensors | changes, file, metadata={"format": "pt"})
 
 
-def test_a_missing_shard_is_named(tmp_path, stock):
-    save_llava(stock, tmp_path, "sharded")
-    shard = sorted(tmp_path.glob("*.safetensors"))[1]
-    shard.unlink()
-    with pytest.raises(FileNotFoundError) as error:
-        describe_model("llava-onevision-7b", str(tmp_path))
-    assert shard.name in message(error)
+@pytest.mark.parametrize("content", [b"<html>not found</html>", b""])
+def test_a_damaged_file_is_named(tmp_path, stock, content):
+    (save_llava(stock, tmp_path) / "model.safetensors").write_bytes(content)
+    refused(ValueError, r"model\.safetensors is damaged", tmp_path, load_encoder)
+
+
+def test_an_index_that_is_wrong_is_named(tmp_path, stock):
+    file = save_llava(stock, tmp_path, "sharded") / "model.safetensors.index.json"
+    located = json.loads(file.read_text())["weight_map"]
+    tensor = next(name for name in located if "vision_tower" in name)
+    other = next(name for name in sorted(located.values()) if name != located[tensor])
+    file.write_text(json.dumps({"weight_map": located | {tensor: other}}))
+    refused(ValueError, rf"{other} is damaged .*{tensor}", tmp_path, load_encoder)
+
+
+LAYER = "model.language_model.layers.1.mlp.up_proj.weight"
+EXTRA = {f"model.adapter.{index}.weight": torch.zeros(1) for index in range(5)}
+
+
+@pytest.mark.parametrize(
+    ("load", "lost", "changes", "words"),
+    [
+        (load_language_model, [LAYER], {}, r"lacks language_model\.layers\.1\.mlp\.up_proj"),
+        (load_encoder, [], EXTRA, r"unknown model\.adapter\.0\.weight.* and 2 more"),
+        (
+            load_language_model,
+            [],
+            {"model.image_newline": torch.zeros(7)},
+            r"image_newline has shape \(7,\)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_tensors_that_do_not_fit_are_named(tmp_path, stock, load, lost, changes, words, device):
+    edit(save_llava(stock, tmp_path, "new"), lost, **changes)
+
+    def described_and_loaded(name, path):
+        return load(describe_model(name, path), device=device)
+
+    refused(ValueError, words, tmp_path, described_and_loaded)
+    other = load_encoder if load is load_language_model else load_language_model
+    if not EXTRA.keys() <= changes.keys():
+        half = other(describe_model(NAME, str(tmp_path)), device=device)
+        weights = getattr(half, "engine", half).model.parameters()
+        assert {weight.is_meta for weight in weights} == {device == "meta"}
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_stored_head_of_a_tied_checkpoint_is_used(tmp_path, stored):
+    """As transformers 5.23 does; adapters merged with `modules_to_save` write such checkpoints."""
+    stock = build_llava(tied=True)
+    path = save_llava(stock, tmp_path, "saved")
+    head = stock.get_input_embeddings().weight.detach().clone() + (0.5 if stored else 0.0)
+    if stored:
+        edit(path, **{"lm_head.weight": head})
+    model = load_language_model(NAME, str(path)).engine.model
+    embedding = model.language_model.embed_tokens.weight
+    assert torch.equal(model.lm_head.weight, head)
+    assert (model.lm_head.weight.data_ptr() == embedding.data_ptr()) is not stored
+    assert torch.equal(type(stock).from_pretrained(path).lm_head.weight, head)

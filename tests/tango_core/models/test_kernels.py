@@ -1,4 +1,4 @@
-"""Linear layers and attention through oneDNN equal the stock ones up to rounding."""
+"""Attention on CUDA takes any length at once; linear layers and attention through oneDNN."""
 
 from __future__ import annotations
 
@@ -9,13 +9,71 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 
 from tango_core.flops import positions_flops
-from tango_core.models.onednn import PackedLinear, attend_in_blocks, attends, computes, pack_linears
+from tango_core.models.kernels import (
+    PackedLinear,
+    attend,
+    attend_in_blocks,
+    attends,
+    computes,
+    pack_linears,
+)
+from tango_core.models.language.attention import attend_onwards, attend_whole
+from tango_core.models.towers.patch_tower import PatchPlan
+
+
+class OnDevice(torch.Tensor):
+    """A tensor of the host that says it is on a GPU."""
+
+    device = property(lambda self: torch.device("cuda:0"))
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Whether cuDNN may be chosen, call by call."""
+    found, fused = [], functional.scaled_dot_product_attention
+
+    def noted(*parts, **options):
+        found.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return fused(*parts, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", noted)
+    return found
+
+
+def parts(*shape):
+    return [torch.randn(shape).as_subclass(OnDevice) for _ in range(3)]
+
+
+CALLS = {
+    "a prompt": lambda: attend_whole(*parts(2, 5, 4), 0.5),
+    "words behind a clip": lambda: attend_onwards(*parts(2, 5, 4), 0.5, None),
+    "windows of a tower": lambda: PatchPlan(2, ()).attend(parts(16, 2, 4), 0.5, windowed=False),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_no_plan_is_made_for_a_length(seen, call):
+    call()
+    assert seen
+    assert not any(seen)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_what_was_set_is_set_again_after_an_error(monkeypatch):
+    def fails(*parts, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", fails)
+    with pytest.raises(torch.OutOfMemoryError):
+        attend(*parts(1, 2, 3, 4), scale=1.0)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
 
 CPU = torch.device("cpu")
 MOST_OFF = {torch.float32: 2e-6, torch.bfloat16: 6e-3}
 DTYPES = pytest.mark.parametrize("dtype", MOST_OFF, ids=["float32", "bfloat16"])
 
-pytestmark = pytest.mark.skipif(
+NEEDS_ONEDNN = pytest.mark.skipif(
     not computes(torch.float32, CPU), reason="needs oneDNN and a CPU with AVX-512"
 )
 
@@ -25,6 +83,7 @@ def distance(found: torch.Tensor, exact: torch.Tensor) -> float:
     return float((found.double() - exact.double()).norm() / exact.double().norm())
 
 
+@NEEDS_ONEDNN
 @DTYPES
 @pytest.mark.parametrize("shape", [(1, 640), (3, 70, 640)], ids=["a row", "a batch"])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_pytorch_tanh", "silu"])
@@ -52,6 +111,7 @@ def test_packed_mlp_equals_the_stock_one(
     assert distance(run(rows), before) < MOST_OFF[dtype]
 
 
+@NEEDS_ONEDNN
 @DTYPES
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "rows", "is_causal"),
@@ -80,6 +140,7 @@ def test_attention_in_blocks_equals_the_formula(
     assert torch.equal(queries, kept)
 
 
+@NEEDS_ONEDNN
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=["float16", "float64"])
 def test_stock_layers_stay_where_onednn_does_not_compute(dtype: torch.dtype) -> None:
     stock = nn.Linear(640, 640, dtype=dtype)
