@@ -1,35 +1,19 @@
-"""Contents of an MLflow run: metrics, parameters, tags, description and replies."""
+"""Contents of an MLflow run: metrics, parameters, tags and description."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.quantities import Comparison, to_plain
-from pipeline.progress.parts import AnswerParts
 from pipeline.runtime import process
 from tango_core.metrics import Estimate
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-PREDICTIONS = "predictions.json"
-TABLE_MARK = json.dumps([{"path": PREDICTIONS, "type": "table"}])
-"""Tag that makes MLflow's evaluation view show the file as a table."""
-MAX_REPLIES = 500
-"""Maximum number of rows per cell in a table of replies, which the UI loads completely."""
 _MAX_ROWS = 30
-# The most important columns first: the UI shows only those without scrolling.
-_REPLY_COLUMNS = (
-    *("question_id", "correct", "text", "answer_text", "choice_text", "status"),
-    *("tokens_kept", "tokens_total", "benchmark", "video_id", "error"),
-)
 
 
 def headline_metrics(cell: CellSummary) -> dict[str, float]:
@@ -263,21 +247,3 @@ def describe(facts: JobFacts, cells: Sequence[CellSummary]) -> str:
         *(f"Left out: {entry.name} ({entry.reason})" for entry in facts.skipped),
     ]
     return "\n\n".join(lines)
-
-
-def read_replies(run_dir: Path) -> pd.DataFrame | None:
-    """The first `MAX_REPLIES` answers of every cell of a run; `None` if it has no answers.
-
-    They are sorted by benchmark, clip and question, so that two runs show the same questions. Only
-    a part of the answers is in memory at a time.
-    """
-    import pandas as pd
-
-    kept: pd.DataFrame | None = None
-    for table in AnswerParts(run_dir / "answers").whole_clips():
-        names = [name for name in (*_REPLY_COLUMNS, "cell") if name in table.column_names]
-        rows = table.select(names).to_pandas()
-        rows = rows if kept is None else pd.concat([kept, rows])
-        rows = rows.sort_values(["benchmark", "video_id", "question_id"], kind="stable")
-        kept = rows.groupby(["benchmark", "cell"], sort=False).head(MAX_REPLIES)
-    return kept

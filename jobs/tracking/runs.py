@@ -493,8 +493,8 @@ class Results:
             # Behind the score of all answers, as the UI lists metrics in this order.
             points[1:1] = [(name, value, when, at) for name, value, at in series]
         store.settings(run, params, points)
-        if summary is not None:
-            self._upload_cells(store, summary, run)
+        if summary is not None and len(summary.cells) > 1:
+            self._upload_cells(store, summary, parent)
         for folder, name in _FILES:
             for path in sorted((self.run_dir / folder).glob(name)):
                 if path.is_file():
@@ -502,32 +502,19 @@ class Results:
         store.end(parent, "FINISHED", self._ended_ms)
         return parent
 
-    def _upload_cells(self, store: MlflowRuns, summary: RunSummary, parent: Run) -> None:
-        """Upload every cell of a sweep as a child run, and the replies of every cell as a table."""
-        replies = contents.read_replies(self.run_dir)
-        several = len(summary.cells) > 1
-        existing = store.search() if several else []
+    def _upload_cells(self, store: MlflowRuns, summary: RunSummary, parent: str) -> None:
+        """Upload every cell of a sweep as a child run."""
+        existing = store.search()
         for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
-            run = parent
-            if several:
-                name = f"{cell.benchmark}: {cell.name}"
-                tags = {
-                    **contents.tags_of(self.facts, facts),
-                    CELL_TAG: name,
-                    PARENT_TAG: str(parent.info.run_id),
-                    NOTE_TAG: contents.describe(self.facts, [cell]),
-                }
-                run = store.start(tags, self._started_ms, name, existing)
-                metrics = contents.cell_metrics(cell)
-                points = [(key, v, self._now_ms, 0) for key, v in metrics.items()]
-                store.settings(run, contents.cell_params(cell, self.facts), points)
-            if replies is not None:
-                own = replies[
-                    (replies["benchmark"] == cell.benchmark) & (replies["cell"] == cell.name)
-                ].drop(columns="cell")
-                # MLflow's own `log_table` would append to an existing table.
-                table = own.to_json(orient="split", index=False)
-                store.client.log_text(run.info.run_id, table, contents.PREDICTIONS)
-                store.client.set_tag(run.info.run_id, "mlflow.loggedArtifacts", contents.TABLE_MARK)
-            if several:
-                store.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
+            name = f"{cell.benchmark}: {cell.name}"
+            tags = {
+                **contents.tags_of(self.facts, facts),
+                CELL_TAG: name,
+                PARENT_TAG: parent,
+                NOTE_TAG: contents.describe(self.facts, [cell]),
+            }
+            run = store.start(tags, self._started_ms, name, existing)
+            metrics = contents.cell_metrics(cell)
+            points = [(key, value, self._now_ms, 0) for key, value in metrics.items()]
+            store.settings(run, contents.cell_params(cell, self.facts), points)
+            store.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
