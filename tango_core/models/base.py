@@ -224,6 +224,14 @@ class LLMShape:
         projected = (2 + self.gated) * self.num_heads + 2 * self.num_kv_heads
         return self.hidden_size * (projected * self.head_dim + mlp)
 
+    def token_bytes(self, itemsize: int) -> int:
+        """Bytes of a token's keys and values in all layers with full attention."""
+        return 2 * len(self.full_layers) * self.num_kv_heads * self.head_dim * itemsize
+
+    def row_bytes(self, itemsize: int) -> int:
+        """Bytes of a token's intermediate results in the widest layer."""
+        return (4 * self.hidden_size + 3 * self.intermediate_size) * itemsize
+
     def state_bytes(self, itemsize: int) -> int:
         """Bytes of a sequence's recurrent states, which no length changes: 0 without linear layers.
 

@@ -272,7 +272,7 @@ class VllmEngine(Engine):
     def memory_arguments(self, batch_tokens: int | None = None) -> dict[str, Any]:
         """Arguments of `EngineArgs` that bound tokens and memory; see `session`."""
         shape = LLMShape.of(self.weights.whole.text_config)
-        row = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * self.dtype.itemsize
+        row = shape.token_bytes(self.dtype.itemsize)
         longest = self.weights.whole.text_config.max_position_embeddings
         if self.device.type == "cuda" and batch_tokens is None:
             free, total = torch.cuda.mem_get_info(self.device)
