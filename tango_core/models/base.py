@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from tango_core.compressors.base import LayerPruner
 
 RequestT = TypeVar("RequestT")
+# Called with every error of a request; raises if no other request can be answered after it.
+Guard = Callable[[Exception], None]
+
+
+def no_guard(error: Exception) -> None:
+    """A guard that lets all work go on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +102,7 @@ class OneByOne(AnswerSession[RequestT]):
         guard: Called with every error first; raises if no other request can be answered after it.
     """
 
-    def __init__(
-        self,
-        answer: Callable[[RequestT], list[Answer]],
-        guard: Callable[[Exception], None] = lambda error: None,
-    ) -> None:
+    def __init__(self, answer: Callable[[RequestT], list[Answer]], guard: Guard = no_guard) -> None:
         self._answer = answer
         self._guard = guard
         self._waiting: deque[RequestT] = deque()
@@ -420,9 +422,7 @@ class LanguageModel(ABC):
         """
 
     def session(
-        self,
-        batch_tokens: int | None = None,
-        guard: Callable[[Exception], None] = lambda error: None,
+        self, batch_tokens: int | None = None, guard: Guard = no_guard
     ) -> AnswerSession[ClipPrompts]:
         """Answer prompts about many clips and methods together.
 

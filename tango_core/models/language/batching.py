@@ -11,7 +11,7 @@ failing request is found; after an out-of-memory error, the token budget is halv
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tango_core.errors import InputError
-from tango_core.models.base import AnswerSession, LLMShape
+from tango_core.models.base import AnswerSession, Guard, LLMShape, no_guard
 from tango_core.models.language.layer_loop import counts
 from tango_core.models.language.packed_pass import Segment, SequenceState, run_segments
 from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, Span, TextTokens
@@ -176,12 +176,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         guard: Called with every error first; raises if no other request can be answered after it.
     """
 
-    def __init__(
-        self,
-        engine: Any,
-        batch_tokens: int,
-        guard: Callable[[Exception], None] = lambda error: None,
-    ) -> None:
+    def __init__(self, engine: Any, batch_tokens: int, guard: Guard = no_guard) -> None:
         self._engine = engine
         self._loop = engine.layer_loop
         self._budget = batch_tokens

@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from tango_core.models.base import (
     AnswerSession,
     ClipPrompts,
+    Guard,
     LanguageModel,
     LLMShape,
     ModelSpec,
     answers_to,
+    no_guard,
 )
 from tango_core.models.language.batching import BatchSession, Reply, auto_batch_tokens
 from tango_core.models.language.layer_loop import LayerLoop
@@ -34,6 +36,9 @@ from tango_core.models.memory_faults import (
 )
 from tango_core.ops.transfer import upload
 from tango_core.types import Answer, CompressedVideo, NotFiniteError, Prompt
+
+DecodeText = Callable[[list[int]], str]
+"""Token ids -> text without special tokens."""
 
 
 class Engine(ABC):
@@ -50,9 +55,7 @@ class Engine(ABC):
 
     @abstractmethod
     def session(
-        self,
-        batch_tokens: int | None = None,
-        guard: Callable[[Exception], None] = lambda error: None,
+        self, batch_tokens: int | None = None, guard: Guard = no_guard
     ) -> AnswerSession[LaidOutRequest]:
         """Open a session that answers many requests together, or one after another (`OneByOne`).
 
@@ -105,9 +108,7 @@ class LayoutAndEngine(LanguageModel):
         return self.engine.answer(**vars(self.lay_out(ClipPrompts(video, prompts, **options))))
 
     def session(
-        self,
-        batch_tokens: int | None = None,
-        guard: Callable[[Exception], None] = lambda error: None,
+        self, batch_tokens: int | None = None, guard: Guard = no_guard
     ) -> AnswerSession[ClipPrompts]:
         """Answer prompts about many clips together; see `LanguageModel.session`."""
         return _LaidOutSession(self, self.engine.session(batch_tokens, guard))
@@ -188,7 +189,7 @@ class NativeEngine(Engine):
     def __init__(
         self,
         model: nn.Module,
-        decode_text: Callable[[list[int]], str],
+        decode_text: DecodeText,
         eos_ids: frozenset[int],
         compiles: bool = False,
     ) -> None:
@@ -211,11 +212,7 @@ class NativeEngine(Engine):
         """Move a clip's tokens to the layers' device once, for all questions about it."""
         return upload(tokens, self.layer_loop.device).to(self.layer_loop.dtype)
 
-    def session(
-        self,
-        batch_tokens: int | None = None,
-        guard: Callable[[Exception], None] = lambda error: None,
-    ) -> BatchSession:
+    def session(self, batch_tokens: int | None = None, guard: Guard = no_guard) -> BatchSession:
         """See `Engine.session`; `None` is `auto_batch_tokens`.
 
         Prompts with the same text before the clip share the prefill of that text, of the clip, and
