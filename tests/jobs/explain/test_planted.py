@@ -5,8 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from planted_deviations import DEVIATIONS, Deviation, base_run
-from planting import by_cause, plant
+from planted_deviations import DEVIATIONS, Deviation, base_run, by_cause, plant
 
 from jobs.explain.causes import NOTHING
 from jobs.explain.explanation import explained, rounded_points
