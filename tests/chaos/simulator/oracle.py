@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.run.outcome import JobResult
+from jobs.run.driver import JobResult
 from pipeline.runtime.stopping import Stopped
 from pipeline.storage.faults import StoreError
 from pipeline.storage.leases import LeaseError

@@ -32,9 +32,8 @@ from jobs.config.recipe import Job, parse_job
 from jobs.results.facts import FACTS_FILE, JobFacts
 from jobs.results.summary import reduce_runs, save_summary, summarize_reduced
 from jobs.run.build import BuiltJob, build
-from jobs.run.driver import execute
+from jobs.run.driver import JobResult, execute, versions
 from jobs.run.locations import Locations
-from jobs.run.outcome import JobResult, versions
 from jobs.run.run_dirs import find_run, new_run_dir, unfinished_run
 from pipeline.cache.folders import CacheFolder, compact_cache, find_caches, plan_removals
 from pipeline.metrics import JobBoard
@@ -143,8 +142,8 @@ class Running:
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file
                 # The recipe is the same in every world, and YAML is slow.
                 ("jobs.config.recipe.Job.to_yaml", lambda job: self.recipe),
-                ("jobs.run.outcome.git_commit", lambda: ""),
-                ("jobs.run.outcome.versions", _versions),
+                ("jobs.run.driver.git_commit", lambda: ""),
+                ("jobs.run.driver.versions", _versions),
             ):
                 stack.enter_context(patch(target, value))
             yield
