@@ -134,10 +134,9 @@ def export(
         raise InputError(f"{name!r} stands for several token caches; name one of: {found}")
     skipped = dict[str, str]()
 
-    def report(file: str, problem: str | None) -> None:
-        if problem:
-            skipped[file] = problem
-            _print(f"skipped: {folder.name}/{file}: {problem}")
+    def report(file: str, problem: str) -> None:
+        skipped[file] = problem
+        _print(f"skipped: {folder.name}/{file}: {problem}")
 
     export_cache(folder, dest, format_, report)
     num_clips = folder.num_clips - len(skipped)

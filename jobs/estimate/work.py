@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ from pipeline.progress.parts import AnswerParts
 from pipeline.question_groups import groups_of
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import clips_in
-from pipeline.sizing import UNMEASURED, Work
+from pipeline.settings import UNMEASURED, Work
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
@@ -54,7 +53,7 @@ _WIDTH = 32
 _FILE_BYTES = 7_400
 # Of SigLIP, whose keys are averaged over heads; where the checkpoint is not on this machine.
 _HEAD_WIDTH, _VISION_WIDTH = 72, 1152
-_CLIP, _NOW, _HASH = ClipIdentity("0" * 20, "a clip", None, "0" * 40), datetime.now(UTC), "0" * 12
+_CLIP, _HASH = ClipIdentity("0" * 20, "a clip", None, "0" * 40), "0" * 12
 
 
 @dataclass(frozen=True)
@@ -232,7 +231,7 @@ def _clip_bytes(model: ModelSpec, video: CompressedVideo) -> float:
     rows = torch.randn(shape, generator=generator).to(getattr(torch, model.dtype))
     companions = rows[:, 1:] if model.companions else None
     stored = replace(video, tokens=rows[:, 0], companions=companions)
-    table = to_table(_CLIP, Entry(stored, 1.0, 1.0, 1.0), _NOW, _HASH)
+    table = to_table(_CLIP, Entry(stored, 1.0, 1.0, 1.0), _HASH)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **WRITE_OPTIONS)
     return float(sink.getvalue().size)

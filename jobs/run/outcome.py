@@ -121,7 +121,7 @@ def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> 
     missing = writer.missing(items_of(job, built), list(planned))
     if not missing:
         return []
-    from pipeline.stages.answer_rows import unanswered  # loads the language models' code
+    from pipeline.stages.answer import unanswered  # loads the language models' code
 
     why = "no answer was found at the end of the run; run again with --resume"
     rows = [

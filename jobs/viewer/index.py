@@ -23,8 +23,8 @@ from jobs.results.answer_columns import (
     read_groups,
 )
 from jobs.viewer.runs import Runs
+from pipeline.progress.answers import read_asked
 from pipeline.progress.parts import AnswerParts
-from pipeline.progress.resume import read_asked
 from pipeline.rows import ANSWER
 from tango_core.errors import InputError
 from tango_core.printable import printable

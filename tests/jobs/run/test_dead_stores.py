@@ -18,7 +18,7 @@ from jobs.run.build import build
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from pipeline.errors import StoreError
-from pipeline.storage.faults import PAUSES_S
+from pipeline.storage.objects import PAUSES_S
 
 NUM_CLIPS = 6
 
