@@ -72,11 +72,16 @@ class PruneVid(Compressor):
         tokens = features.tokens
         num_frames, tokens_per_frame, _ = tokens.shape
         labels = self._frame_clusters(tokens)
-        # The host computes scenes from all cosines, which takes a single read.
-        found, cosines = read_checked(features, self.needs, labels, _all_cosines(tokens))
-        lengths = contiguous_scenes(found.tolist())
-        spans = _spans(lengths)
-        static = np.stack([_mean_of_pairs(cosines[:, s, s]) for s in spans]) > self.tau
+        if tokens.device.type == "cpu":
+            (found,) = read_checked(features, self.needs, labels)
+            lengths = contiguous_scenes(found.tolist())
+            means = np.stack([_mean_cosine(tokens[span]).numpy() for span in _spans(lengths)])
+        else:
+            # The host computes scenes from all cosines, which takes a single read.
+            found, cosines = read_checked(features, self.needs, labels, _all_cosines(tokens))
+            lengths = contiguous_scenes(found.tolist())
+            means = np.stack([_mean_of_pairs(cosines[:, s, s]) for s in _spans(lengths)])
+        spans, static = _spans(lengths), means > self.tau
         sizes = np.concatenate(
             [
                 [still, *[tokens_per_frame - still] * length]
@@ -131,6 +136,21 @@ def _spans(lengths: list[int]) -> list[slice]:
     """Frame ranges of the scenes."""
     stops = accumulate(lengths)
     return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
+
+
+def _mean_cosine(scene: Tensor) -> Tensor:
+    """(L,) float32 mean cosine between the frames of a scene; -1 for a scene of one frame."""
+    length = len(scene)
+    if length == 1:
+        return torch.full(scene.shape[1:2], -1.0)
+    # The sum of all pairwise cosines is the squared length of the sum of unit vectors.
+    total = torch.zeros(scene.shape[1:])
+    for frame in scene:
+        tokens = frame.float()
+        lengths = torch.linalg.vector_norm(tokens, dim=-1, keepdim=True).clamp_(min=1e-12)
+        total.addcmul_(tokens, 1 / lengths)
+    pairs: Tensor = torch.linalg.vector_norm(total, dim=-1).square() - length
+    return pairs / (length * (length - 1))
 
 
 def _all_cosines(tokens: Tensor) -> Tensor:

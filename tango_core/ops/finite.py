@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from torch import Tensor
 
 from tango_core.errors import InputError
 from tango_core.types import NotFiniteError, VisualFeatures
+
+# Clip -> names of its tensors that are finite. A sweep compresses one clip with many methods.
+_FINITE: WeakKeyDictionary[VisualFeatures, set[str]] = WeakKeyDictionary()
 
 
 def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
@@ -25,9 +29,10 @@ def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
 
 def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None:
     """Raise `NotFiniteError` if the tokens or a needed signal hold NaN or infinity."""
-    names = ["tokens", *sorted(needs)]
-    if not bool(_sums(features, names).isfinite().all()):
+    names = _unchecked(features, needs)
+    if names and not bool(_sums(features, names).isfinite().all()):
         raise_for_values(features, names)
+    _FINITE.setdefault(features, set()).update(names)
 
 
 def read_checked(
@@ -50,7 +55,9 @@ def read_checked(
     Raises:
         NotFiniteError: If tokens, needed signals or squares hold NaN or infinity.
     """
-    names = [*(["tokens"] if squares is None else []), *sorted(needs)]
+    names = _unchecked(features, needs)
+    if squares is not None and "tokens" in names:
+        names.remove("tokens")
     sums = [_sums(features, names)] if names else []
     if squares is not None:
         sums.append(squares.sum()[None])
@@ -61,6 +68,7 @@ def read_checked(
         raise_for_values(features, names)
         if squares is not None and not bool(squares.isfinite().all()):
             refuse_norms(features, needs)
+    _FINITE.setdefault(features, set()).update(names)
     return [
         part.reshape(value.shape).astype(_numpy_type(value))
         for part, value in zip(parts, values, strict=True)
@@ -74,6 +82,12 @@ def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:
     """
     raise_if_not_finite(features, needs)
     raise InputError("tokens of this clip are so large that their norms overflow float32")
+
+
+def _unchecked(features: VisualFeatures, needs: frozenset[str]) -> list[str]:
+    """The tokens and needed signals that were not found finite before."""
+    found = _FINITE.get(features, ())
+    return [name for name in ("tokens", *sorted(needs)) if name not in found]
 
 
 def _sums(features: VisualFeatures, names: list[str]) -> Tensor:

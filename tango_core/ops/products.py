@@ -32,6 +32,14 @@ def write_products(points: Tensor, out: Tensor) -> None:
         _write_batched(points, out)
 
 
+def cross_products(rows: Tensor, columns: Tensor) -> Tensor:
+    """(B, M, N) float32 inner products of (B, M, D) with (B, N, D) float32 points."""
+    if _onednn_pays(rows):
+        pairs = zip(rows, columns, strict=True)
+        return torch.stack([F.linear(one.to_mkldnn(), other).to_dense() for one, other in pairs])
+    return rows @ columns.mT
+
+
 def _onednn_pays(points: Tensor) -> bool:
     """Whether products of these points are faster with oneDNN.
 

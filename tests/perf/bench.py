@@ -40,8 +40,14 @@ from transformers import LlavaOnevisionForConditionalGeneration
 sys.path.insert(0, str(Path(__file__).parent))
 
 import reference_tango
-from cases import build_pruner, make_context, make_features, pruner_names
-from pipeline_cases import PARTS, cut_model, save_cut_checkpoint
+from cases import (
+    build_pruner,
+    cut_model,
+    make_context,
+    make_features,
+    pruner_names,
+    save_cut_checkpoint,
+)
 from references import COMPRESSORS, PRUNERS
 
 from tango_core.compressors import build_method
@@ -52,7 +58,7 @@ from tango_core.types import CompressedVideo, Prompt, VideoFrames, VisualFeature
 RETENTION, KEY_DIM = 0.1, 72
 # Our side takes at most this share of the time of a method's reference. A method that takes a few
 # milliseconds spends most of them on the checks of every result, which no reference makes.
-METHOD_LIMIT, SHORT_MS, SHORT_LIMIT = "<= 1.3", 15, "<= 6"
+METHOD_LIMIT, SHORT_MS, SHORT_LIMIT = "<= 1.4", 15, "<= 6"
 # Of the stock modules in float32, where oneDNN is used (`tango_core.models.onednn`).
 MODEL_LIMITS = {"float32": "<= 0.75", "bfloat16": "<= 0.45"}
 LEAST_REPEATS, MOST_REPEATS = 3, 15
@@ -84,6 +90,9 @@ def main() -> int:
         if options.times:
             print(json.dumps(times))
             return 0
+        # Imported here because `compare.py` runs the rows above with older packages, too.
+        from pipeline_cases import PARTS
+
         for part, (limit, run) in PARTS.items():
             if any(text in f"pipeline {part}" for text in options.only):
                 cut = cut_model(save_cut_checkpoint(folder / "cut"))

@@ -27,7 +27,7 @@ from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, ceil_share, evenly, fill
 from tango_core.ops.clustering import assign_to_centers, density_peaks, products_to_distances
 from tango_core.ops.merging import cluster_sums, mean_weights
-from tango_core.ops.products import write_products
+from tango_core.ops.products import cross_products, write_products
 from tango_core.ops.saliency import rank_descending
 from tango_core.ops.transfer import upload, upload_together
 
@@ -216,11 +216,13 @@ def best_links(
     best = torch.full_like(norms, NEVER)
     parents = torch.zeros(chosen.shape, dtype=torch.int64, device=chosen.device)
     inverse = norms.clamp(min=1e-12).reciprocal()
-    # All pairs of frames, because reading the cuts from a device takes longer.
     for pairs in row_blocks(len(tokens) - 1, tokens[0].numel(), tokens.device):
+        # On a device all pairs of frames, because reading the cuts takes longer.
+        if tokens.device.type == "cpu" and bool(cuts[pairs].all()):
+            continue
         both = tokens[pairs.start : pairs.stop + 1].float()
         lengths = inverse[pairs.start : pairs.stop + 1]
-        similarity = both[1:] @ both[:-1].mT
+        similarity = cross_products(both[1:], both[:-1])
         similarity *= lengths[:-1, None]
         similarity *= lengths[1:, :, None]
         similarity.masked_fill_(chosen[pairs, None], NEVER)
