@@ -171,6 +171,11 @@ class CacheFolder:
         times = [time for file in self.entries if (time := written_at(file)) is not None]
         return (min(times), max(times)) if times else None
 
+    def problem_of(self, location: EntryLocation) -> str | None:
+        """What is wrong with an entry; `None` if it is fine or has been removed meanwhile."""
+        found = _read(self, location.entry, bool(location.shard))
+        return brief(found, self) if isinstance(found, CacheError) else None
+
     def discard(self, location: EntryLocation) -> None:
         """Remove one entry."""
         if location.shard:
@@ -263,14 +268,9 @@ def check_entries(folder: CacheFolder) -> Iterator[tuple[EntryLocation, str | No
     locations = folder.locations if folder.cache else ()
     readers = ThreadPoolExecutor(_READERS)
     try:
-        yield from zip(locations, readers.map(partial(_problem, folder), locations), strict=True)
+        yield from zip(locations, readers.map(folder.problem_of, locations), strict=True)
     finally:
         readers.shutdown(cancel_futures=True)
-
-
-def _problem(folder: CacheFolder, location: EntryLocation) -> str | None:
-    found = _read(folder, location.entry, bool(location.shard))
-    return brief(found, folder) if isinstance(found, CacheError) else None
 
 
 @dataclass(frozen=True)

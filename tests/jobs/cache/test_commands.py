@@ -50,7 +50,6 @@ def test_ls_says_what_each_cache_holds(tango, tmp_path):
         lines = {line.split()[0]: line for line in out.splitlines() if line}
         assert {first.name, second.name, broken.name, stored.name} <= lines.keys()
         assert " tiny 8f  tango r=0.25 " in lines[first.name]
-        assert " 3/12 " in lines[first.name]
         assert lines[first.name].endswith("compressor.alpha=1.5")
         assert " 20 " in lines[second.name]
         written = time.localtime(path_of(second, 0).stat().st_mtime)
@@ -255,7 +254,7 @@ def test_verify_and_gc_know_shards(tango, tmp_path):
     cache.keys()
     cache.discard(key_of(4))
     assert "whole cache" in tango(*gc, "--name", cache.name)[1]
-    assert list((tmp_path / "caches").iterdir()) == []
+    assert not any(path.is_file() for path in (tmp_path / "caches").rglob("*"))
 
 
 TANGO = build_method("tango", retention=0.25).compressor

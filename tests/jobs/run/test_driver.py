@@ -54,7 +54,7 @@ class Executor:
             if index in self.failing:
                 row = row.failed("decode_failed", "not a video")
             else:
-                row = replace(row, decode_video_ms=1.0, encode_ms=2.0, compress_ms='{"cache": 3.0}')
+                row = replace(row, decode_video_ms=1.0, encode_ms=2.0, compress_ms={"cache": 3.0})
             yield result_row(row, [answer(row, question.id) for question in questions_of(row)])
 
 

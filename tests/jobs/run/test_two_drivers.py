@@ -44,7 +44,7 @@ class Executor:
             about = {key: vars(row)[key] for key in ("benchmark", "video_id", "status", "error")}
             about |= {"cell": "full", "text": self.text}
             ids = [question.id for question in questions_of(row)]
-            row = replace(row, decode_video_ms=1.0, encode_ms=2.0, compress_ms='{"cache": 3.0}')
+            row = replace(row, decode_video_ms=1.0, encode_ms=2.0, compress_ms={"cache": 3.0})
             yield result_row(row, [AnswerRow(**about, question_id=one) for one in ids])
             self.began.set()
             assert self.go_on.wait(PATIENCE_S)
