@@ -141,9 +141,8 @@ def measure_load(
         model.engine.eos_ids = frozenset()  # no token ends a reply
     batch_tokens = None if job.answer.batch_tokens == "auto" else job.answer.batch_tokens
     memory = PeakMemory(resolve_device(plan.model.device))
-    clips = [request.clip.video_id for request in asked]
     scores: dict[tuple[str, Load], list[float]] = {}
-    rows: list[Row] = []
+    rows: dict[tuple[str, Load], Row] = {}
     for method in plan.methods:
         prompts = _prompts(plan, method, reply_tokens, shared_prefixes)
         serve(model, asked[:_WARM_UP], prompts, Load("closed", _WARM_UP), batch_tokens)
@@ -151,39 +150,39 @@ def measure_load(
             memory.reset()
             started = time.perf_counter()
             served = serve(model, asked, prompts, load, batch_tokens)
-            seconds = time.perf_counter() - started
-            row = {"engine": job.engine, "cell": method.name, **load._asdict()}
-            row |= _measured(method.name, served, seconds)
+            row = _measured(method.name, served, time.perf_counter() - started)
+            row |= {"engine": job.engine, "cell": method.name, **load._asdict()}
             row |= {"peak_gib": memory.gib(), "peak_of": memory.kind}
             row |= {"accuracy": None, "lost": None, "speedup": None}
             if reply_tokens is None:
                 scores[method.name, load] = _scores(asked, served)
                 row["accuracy"] = float(np.mean(scores[method.name, load]))
-            rows.append(row)
+            rows[method.name, load] = row
             console.print(f"{method.name}, {load}: {row['requests_per_s']:.2f} requests/s")
-    full = {Load(row["kind"], row["level"]): row for row in rows if row["cell"] == "full"}
-    for row in rows:
-        load = Load(row["kind"], row["level"])
-        if load in full:
-            row["speedup"] = row["requests_per_s"] / full[load]["requests_per_s"]
-            if row["cell"] != "full" and scores:
-                own, other = scores[row["cell"], load], scores["full", load]
-                if found := compare_paired(own, other, clips):
-                    row["lost"] = (found.difference, found.low, found.high)
+    clips = [request.clip.video_id for request in asked]
+    for (cell, load), row in rows.items():
+        if full := rows.get(("full", load)):
+            row["speedup"] = row["requests_per_s"] / full["requests_per_s"]
+        if full and cell != "full" and scores:
+            found = compare_paired(scores[cell, load], scores["full", load], clips)
+            row["lost"] = found and (found.difference, found.low, found.high)
     path = folder / LOAD_FILE
     before = json.loads(path.read_text()) if path.is_file() else []
-    new = {tuple(row[name] for name in _KEY) for row in rows}
-    rows = [*(row for row in before if tuple(row[name] for name in _KEY) not in new), *rows]
+    by_key = {tuple(row[name] for name in _KEY): row for row in (*before, *rows.values())}
+    write_load(list(by_key.values()), folder, console)
+    return 0
+
+
+def write_load(rows: Sequence[Row], folder: Path, console: Console) -> None:
+    """Write `load.json`, table and plot into a folder, and print the table."""
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(rows, indent=1) + "\n")
+    (folder / LOAD_FILE).write_text(json.dumps(rows, indent=1) + "\n")
     table, fastest = load_table(rows), "\n".join(_fastest(rows))
     (folder / "load.md").write_text(f"{table.markdown()}\n\n{fastest}\n")
-    figure = load_plot(rows, LIGHT)
-    if figure is not None:
+    if figure := load_plot(rows, LIGHT):
         (folder / "load.png").write_bytes(png(figure))
     text = "\n".join([*table.plain(rule=True), fastest])
     console.print(text, markup=False, highlight=False, soft_wrap=True)
-    return 0
 
 
 def serve(
@@ -289,21 +288,22 @@ def _measured(cell: str, served: Sequence[Served], seconds: float) -> Row:
     Raises:
         InputError: If all requests failed.
     """
-    answered = [one for one in served if isinstance(one.answer, Answer)]
     answers = [one.answer for one in served if isinstance(one.answer, Answer)]
-    if not answered:
+    if not answers:
         raise InputError(f"{cell}: all {len(served)} requests failed, first: {served[0].answer}")
-    read, first, total = np.array([one[1:] for one in answered]).T
+    times = [one[1:] for one in served if isinstance(one.answer, Answer)]
+    read, first, total = np.array(times).T
+    p50, p95 = (1e3 * np.percentile(first, percent) for percent in (50, 95))
     whole = float(total.sum())
     return {
         "requests": len(served),
-        "failed": len(served) - len(answered),
+        "failed": len(served) - len(answers),
         "seconds": seconds,
-        "requests_per_s": len(answered) / seconds,
+        "requests_per_s": len(answers) / seconds,
         "tokens_per_s": sum(one.new_tokens for one in answers) / seconds,
-        "ttft_p50_ms": float(np.percentile(first, 50)) * 1e3,
-        "ttft_p95_ms": float(np.percentile(first, 95)) * 1e3,
-        "total_p50_ms": float(np.percentile(total, 50)) * 1e3,
+        "ttft_p50_ms": float(p50),
+        "ttft_p95_ms": float(p95),
+        "total_p50_ms": 1e3 * float(np.median(total)),
         "read_share": float(read.sum()) / whole,
         "first_share": float((first - read).sum()) / whole,
         "rest_share": float((total - first).sum()) / whole,

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from tango_core.ops.frame_runs import find_runs
-from tango_core.ops.merging import gather_weighted
+from tango_core.ops.merging import find_runs, gather_weighted
 from tango_core.types import CompressedVideo, VisualFeatures
 
 if TYPE_CHECKING:

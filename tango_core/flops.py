@@ -83,7 +83,7 @@ def tower_flops(
 
 def positions_flops(module: nn.Module, positions: int) -> float:
     """Floating-point operations of all weight matrices of a module for some positions."""
-    # Weights in oneDNN's layout (`tango_core.models.onednn`) are buffers.
+    # Weights in oneDNN's layout (`tango_core.models.kernels`) are buffers.
     packed = [own for own in module.buffers() if own.is_mkldnn]
     weights = [own for own in (*module.parameters(), *packed) if own.ndim > 1]
     return 2.0 * positions * sum(own.numel() for own in weights)

@@ -10,33 +10,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 _GIB = 2**30
-
-
-class StepTimer(Protocol):
-    """Interface of timers that receive the name of the running stage."""
-
-    def stage(self, name: str) -> AbstractContextManager[None]:
-        """A context in which the stage runs."""
-
-
-class _NoTimer:
-    """A timer that measures nothing."""
-
-    def stage(self, name: str) -> AbstractContextManager[None]:
-        """A context without effect."""
-        return nullcontext()
-
-
-NO_TIMER: StepTimer = _NoTimer()
 
 
 @dataclass
@@ -197,3 +179,7 @@ class _Timer:
             return float(self._end - self._start) * 1e3
         self._end.synchronize()
         return float(self._start.elapsed_time(self._end))
+
+
+# Measures nothing, because none of its clips ever runs.
+NO_TIMER = LatencyProfile("cpu")

@@ -26,14 +26,12 @@ FORBIDDEN = {
     "tango_core/models/checkpoints": {
         "tango_core.compressors",
         "tango_core.models.base",
-        "tango_core.models.files",
         "tango_core.models.family",
         "tango_core.models.language",
         *FAMILIES,
     },
     "tango_core/models/language": {
         "tango_core.models.checkpoints",
-        "tango_core.models.files",
         "tango_core.models.family",
         *FAMILIES,
     },
@@ -48,10 +46,7 @@ MOST_MODULES = 15
 # A family is described without its networks: it imports these inside of functions, and they import
 # what it states about itself.
 LOADED_LATER = {
-    "tango_core.models.family": {
-        "tango_core.models.files",
-        "tango_core.models.language_half",
-    },
+    "tango_core.models.family": {"tango_core.models.language_half"},
 }
 
 
@@ -183,7 +178,7 @@ for name, options in (('llava-video-7b', {'pooling': 'bilinear'}),
     parse_job({'benchmark': {'name': 'shapes'}, 'method': {'name': 'full'},
                'model': {'name': name, **options}}, 'recipe')
 """
-DESCRIBED = f"import tango_core.models.tiny, {', '.join(f'{it}.files' for it in sorted(FAMILIES))}"
+DESCRIBED = "import tango_core.models; tango_core.models.describe_model('tiny')"
 DECODING = "import tango_core.video.decode, tango_core; tango_core.decode_frames"
 
 

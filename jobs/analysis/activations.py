@@ -15,8 +15,7 @@ from jobs.analysis.clips import JobClips
 from jobs.analysis.figures import label, legend, plain_log
 from jobs.analysis.page import Page, as_text
 from jobs.report.theme import Theme, new_figure
-from tango_core.analysis.activations import STATISTICS, ActivationStudy
-from tango_core.analysis.sinks import SinkRule
+from tango_core.analysis.sinks import STATISTICS, ActivationStudy, SinkRule
 from tango_core.models.towers.trace import raise_if_no_layer
 
 _ENDS = ["mean", "lowest", "highest"]

@@ -18,8 +18,15 @@ from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
 from pipeline.clips import Clip
 from pipeline.storage import Storage
-from tango_core.analysis.attention import BAND, SignalProfile, SignalReport
-from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
+from tango_core.analysis.sinks import (
+    BAND,
+    FEWEST_CLIPS,
+    SignalProfile,
+    SignalReport,
+    SinkCalibration,
+    SinkReport,
+    SinkRule,
+)
 from tango_core.types import VisualFeatures
 
 _NUMBERED = 10

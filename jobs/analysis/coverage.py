@@ -19,8 +19,7 @@ from jobs.report.theme import Theme
 from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import SCORE
 from pipeline.clips import Clip
-from tango_core.analysis.correlation import rank_correlation
-from tango_core.analysis.coverage import nearest_kept
+from tango_core.analysis.coverage import nearest_kept, rank_correlation
 from tango_core.types import VisualFeatures
 
 # Share of a clip's worst tokens whose mean cosine is reported; parts into which a clip is divided.

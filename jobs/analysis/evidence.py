@@ -21,7 +21,7 @@ from jobs.results.cell_summary import BASELINE
 from jobs.run.build import GENERATED
 from pipeline.clips import Clip, questions_of
 from tango_core.analysis.evidence import LEAST_PURITY, surviving
-from tango_core.benchmarks.shapes.evidence import LEAST_COVER, clip_of, sprites_asked, tokens_of
+from tango_core.benchmarks.shapes.questions import LEAST_COVER, clip_of, sprites_asked, tokens_of
 from tango_core.types import VisualFeatures
 
 # Maximum number of bars in the figure of lost answers; minimum questions per point of a curve.

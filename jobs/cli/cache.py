@@ -128,17 +128,16 @@ def export(
     from pipeline.cache.export import export_cache
     from pipeline.cache.folders import find_caches
 
-    folder, *others = find_caches(root, [name])
-    if others:
-        found = ", ".join(one.name for one in (folder, *others))
-        raise InputError(f"{name!r} stands for several token caches; name one of: {found}")
-    skipped = dict[str, str]()
-
-    def report(file: str, problem: str) -> None:
-        skipped[file] = problem
-        _print(f"skipped: {folder.name}/{file}: {problem}")
-
-    export_cache(folder, dest, format_, report)
+    found = find_caches(root, [name])
+    if len(found) > 1:
+        names = ", ".join(one.name for one in found)
+        raise InputError(f"{name!r} stands for several token caches; name one of: {names}")
+    (folder,) = found
+    problems: dict[str, str | None] = {}
+    export_cache(folder, dest, format_, problems.__setitem__)
+    skipped = [file for file, problem in problems.items() if problem]
+    for file in skipped:
+        _print(f"skipped: {folder.name}/{file}: {problems[file]}")
     num_clips = folder.num_clips - len(skipped)
     _print(f"{num_clips} clips written to {dest}, {len(skipped)} skipped")
     return exit_codes.of(not skipped)
@@ -150,27 +149,22 @@ def materialize(names: Names = [], *, root: Root = CACHE) -> int:
     from pipeline.cache.derived import materialise
     from pipeline.cache.directory import TokenCache
     from pipeline.cache.folders import find_caches
-    from pipeline.cache.rows import CacheError
 
     num_bad = 0
     for folder in find_caches(root, names):
-        if folder.holds_features:
-            continue
         problems: dict[str, str | None] = {}
         try:
-            if not isinstance(folder.cache, TokenCache):
-                raise CacheError(folder.problem)
-            materialise(folder.cache, problems.__setitem__)
-        except CacheError as error:
+            if isinstance(folder.opened, TokenCache):
+                materialise(folder.opened, problems.__setitem__)
+        except InputError as error:
             num_bad += 1
             _print(f"skipped: {folder.name}: {error}")
-            continue
         failed = {key: problem for key, problem in problems.items() if problem}
         for key, problem in failed.items():
             _print(f"no token set: {folder.name}/{key}: {problem}")
         num_bad += len(failed)
-        num_stored = len(problems) - len(failed)
-        _print(f"{folder.name}: {num_stored} token sets computed from features")
+        if num_stored := len(problems) - len(failed):
+            _print(f"{folder.name}: {num_stored} token sets computed from features")
     return exit_codes.of(not num_bad)
 
 
@@ -185,14 +179,13 @@ def compact(names: Names = [], *, root: Root = CACHE) -> int:
             num_bad += 1
             _print(f"skipped: {folder.name}: {folder.problem}")
             continue
-        num_moved = 0
         moves = _tracked(compact_cache(folder), "moving clips", len(folder.singles))
-        for file, problem in moves:
-            num_moved += not problem
-            if problem:
-                num_bad += 1
-                _print(f"not moved: {folder.name}/{file}: {problem}")
-        _print(f"{folder.name}: {num_moved} clips moved into shards")
+        problems = dict(moves)
+        bad = {file: problem for file, problem in problems.items() if problem}
+        for file, problem in bad.items():
+            _print(f"not moved: {folder.name}/{file}: {problem}")
+        num_bad += len(bad)
+        _print(f"{folder.name}: {len(problems) - len(bad)} clips moved into shards")
     return exit_codes.of(not num_bad)
 
 

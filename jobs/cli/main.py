@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from typer.main import get_command
 
 from jobs import exit_codes
-from jobs.cli import analyze, cache, completion, fetch, measure, results, runs, submit, tools  # noqa: F401  (they add their commands)
+from jobs.cli import analyze, cache, completion, measure, results, runs, submit, tools  # noqa: F401  (they add their commands)
 from jobs.cli.options import app, command
 from jobs.cli.standard_streams import code_of_output, lasting_streams
 from jobs.run.interrupt_message import how_to_go_on, interrupt_message
@@ -24,6 +24,7 @@ from pipeline.executors.cluster import is_connected
 from pipeline.redaction import RedactingFilter, redacted
 from pipeline.runtime import background
 from pipeline.runtime.stopping import handled, leave
+from tango_core import __version__
 from tango_core.errors import UserError
 
 _QUIET_LOGGERS = (
@@ -40,8 +41,6 @@ _HOW_TO_REPORT = (
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from tango_core import __version__
-
         print(f"tango-video {__version__}")
         raise typer.Exit(exit_codes.OK)
 
@@ -57,8 +56,8 @@ def _options(
 
 app.add_typer(submit.jobs, name="jobs")
 app.add_typer(analyze.app, name="analyze")
-app.add_typer(fetch.data, name="data")
-app.add_typer(fetch.model, name="model")
+app.add_typer(tools.data, name="data")
+app.add_typer(tools.model, name="model")
 app.add_typer(runs.app, name="runs")
 app.add_typer(cache.app, name="cache")
 command(app)(completion.completion)

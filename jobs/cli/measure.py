@@ -191,7 +191,7 @@ def doctor(
     Args:
         recipe: Also check what this recipe needs.
     """
-    from jobs.doctor.command import doctor
+    from jobs.doctor.checks import doctor
     from jobs.run.locations import Locations
     from pipeline.storage.urls import place
 

@@ -154,8 +154,7 @@ def log_run(run: Run, *, tracking_uri: str | None = None) -> None:
     Args:
         tracking_uri: MLflow server or store.  [default: sqlite beside RUN]
     """
-    from jobs.tracking.runs import default_tracking_uri
-    from jobs.tracking.upload import log_run
+    from jobs.tracking.runs import default_tracking_uri, log_run
 
     where = place(run)
     uri = tracking_uri or default_tracking_uri(where.parent)

@@ -108,11 +108,12 @@ def submit(
 
     head = Head(address)
     job_id, is_new = head.submit(request, files)
-    if is_new:
-        what = f"{wanted} {recipe.name}, in {directory}, with {size_line(files)}"
-        _print_message(f"submitted {job_id} to {head.url}: {what}")
-    else:
-        _print_message(f"this job already runs as {job_id} on {head.url}; --new starts another one")
+    what = f"{wanted} {recipe.name}, in {directory}, with {size_line(files)}"
+    _print_message(
+        f"submitted {job_id} to {head.url}: {what}"
+        if is_new
+        else f"this job already runs as {job_id} on {head.url}; --new starts another one"
+    )
     if no_wait:
         print(job_id)
         return

@@ -1,18 +1,39 @@
-"""The commands `tango ask`, `list`, `serve`, `train-tiny` and `check-method`."""
+"""The commands `tango ask`, `list`, `serve`, `train-tiny`, `check-method`, `data` and `model`."""
 
 from __future__ import annotations
 
+import logging
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
 from rich.console import Console
 
 from jobs import exit_codes
 from jobs.cli import options as shared
-from jobs.cli.completion import method_names, model_names
-from jobs.cli.options import Details, app, command
+from jobs.cli.completion import benchmark_names, method_names, model_names
+from jobs.cli.options import Details, Positive, app, command
 from tango_core.errors import InputError
+
+if TYPE_CHECKING:
+    from tango_core.ask import VideoAnswer
+
+data = typer.Typer(no_args_is_help=True, help="Download and check the files of a benchmark.")
+model = typer.Typer(no_args_is_help=True, help="Download checkpoints.")
+
+Benchmark = Annotated[str, Details(help="Name of a benchmark.", autocompletion=benchmark_names)]
+Jobs = Annotated[int, Details(min=1, max=32, help="Number of parallel downloads.")]
+Yes = Annotated[bool, Details(help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, Details(help="List what would be downloaded.")]
+Quiet = Annotated[bool, Details(help="Show no progress bar and no notes.")]
+
+# Stage of `VideoAnswer.latency_ms` -> displayed name.
+_STAGES = {
+    **{"decode_video": "read", "vision": "vision", "compress": "compress"},
+    **{"ttft": "first token", "decode": "rest"},
+}
 
 
 @command(app)
@@ -51,8 +72,10 @@ def ask(
         device: Device.
         max_new_tokens: Maximum length of the reply in tokens.
     """
-    from jobs.ask import cost, local_video, reply
     from jobs.config.overrides import parse_setting
+    from jobs.config.sections import DecodeSection
+    from pipeline.storage.copies import VideoCache
+    from pipeline.storage.urls import is_url
     from tango_core.ask import VideoChat
 
     of_model: dict[str, Any] = {
@@ -70,14 +93,39 @@ def ask(
         **{keys[0]: value for keys, value, _ in (parse_setting("--option", o) for o in option)},
     }
     answers = [one for each in choices for one in each.split("|")]
-    with local_video(video) as local:
+    cache = DecodeSection()
+    videos = VideoCache(cache.video_cache, cache.video_cache_gib)
+    with videos.fetched(video, "") if is_url(video) else nullcontext(video) as local:
         answer = chat.ask(local, question, answers, **given)
     say = partial(Console().print, markup=False, highlight=False, soft_wrap=True)
-    say(reply(answer))
-    say(cost(answer), style="dim")
+    say(_reply(answer))
+    say(_cost(answer), style="dim")
     for warning in filter(None, (*answer.warnings, chat.spec.note)):
         say(f"note: {warning}", style="dim")
     return exit_codes.of(answer.status != "unparsed")
+
+
+def _reply(answer: VideoAnswer) -> str:
+    """The chosen option with its letter, or the text of the reply."""
+    if answer.choice is not None:
+        return f"{answer.letter}. {answer.choices[answer.choice]}"
+    if answer.status == "unparsed":
+        return f"The reply does not name an option: {answer.text!r}"
+    return answer.text or "(The reply is empty.)"
+
+
+def _cost(answer: VideoAnswer) -> str:
+    """Method, tokens and times in one line."""
+    from jobs.report.formatting import milliseconds
+
+    retention = "" if answer.retention is None else f" r={answer.retention:g}"
+    share = answer.tokens_kept / answer.tokens_total
+    ms = answer.latency_ms
+    times = [f"{name} {milliseconds(ms[one])}" for one, name in _STAGES.items() if one in ms]
+    return (
+        f"{answer.method}{retention}: {answer.tokens_kept} of {answer.tokens_total} visual tokens "
+        f"({share:.1%}); ms: {', '.join(times)}"
+    )
 
 
 @command(app, "list")
@@ -176,6 +224,97 @@ def check_method(
         failed = f": {result.failure}" if result.failure else ""
         print(f"{'FAILED' if failed else 'ok':<6}  {result.promise}{failed}", flush=True)
     return exit_codes.of(not num_failed)
+
+
+@command(data, "check")
+def data_check(
+    benchmark: Benchmark,
+    root: Path | None = None,
+    *,
+    split: str = "test",
+    output: Path | None = None,
+    jobs: Positive = 4,
+) -> int:
+    """Check every row and every file before a job needs them.
+
+    Args:
+        root: Directory of its files.
+        split: Split of the benchmark.
+        output: Write every finding to a .csv or .parquet file.
+        jobs: Number of files checked in parallel.
+    """
+    from jobs.data_check.check import data_check
+
+    return data_check(benchmark, root, output, jobs, Console(), split)
+
+
+@command(data, "get")
+def data_get(
+    benchmark: Benchmark,
+    *,
+    root: Path,
+    only: list[str] = [],
+    repository: str | None = None,
+    revision: str | None = None,
+    jobs: Jobs = 4,
+    keep_archives: bool = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
+) -> int:
+    """Download a benchmark from the hub, unpack and check it.
+
+    Args:
+        root: Target directory, to be used as benchmark.root.
+        only: Only this part: annotations, videos or subtitles; may be repeated.
+        repository: Alternative repository.  [default: the usual one]
+        revision: Branch, tag or commit.  [default: main]
+        keep_archives: Keep archives after unpacking them.
+    """
+    from jobs.fetch.data import data_get
+
+    return data_get(
+        benchmark,
+        root,
+        Console(),
+        only=only,
+        repository=repository,
+        revision=revision,
+        keep=keep_archives,
+        **_how(jobs, yes, dry_run, quiet),
+    )
+
+
+@command(model, "get")
+def model_get(
+    name: Annotated[str, Details(autocompletion=model_names)],
+    *,
+    dir_: Path | None = None,
+    half: Literal["encoder", "language"] | None = None,
+    revision: str = "main",
+    jobs: Jobs = 4,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
+) -> int:
+    """Download a checkpoint from the hub; continues if interrupted.
+
+    Args:
+        name: Name of a model, or a hub id.
+        dir_: Directory for its files.  [default: the hub's cache]
+        half: Only the files of this half of the model.
+        revision: Branch, tag or commit.
+    """
+    from jobs.fetch.model import model_get
+
+    how = _how(jobs, yes, dry_run, quiet)
+    return model_get(name, Console(), folder=dir_, half=half, revision=revision, **how)
+
+
+def _how(jobs: int, yes: bool, dry_run: bool, quiet: bool) -> Any:
+    if quiet:
+        logging.getLogger().setLevel(logging.WARNING)
+    return {"jobs": jobs, "yes": yes, "dry_run": dry_run, "quiet": quiet}
 
 
 def parse_bounds(text: str) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Read a recipe file and apply `--set a.b=c`, before the recipe is checked.
+"""Read YAML and recipe files, and apply `--set a.b=c`, before the recipe is checked.
 
 Three rules keep a recipe valid after a single override:
 
@@ -17,18 +17,67 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.config.bounded_yaml import MAX_BYTES, YamlError, load_yaml
-from jobs.config.errors import RecipeError
+import yaml
+
 from pipeline.redaction import holds_credentials
+from tango_core.errors import InputError
 from tango_core.models import MODELS
+
+MAX_BYTES = 1 << 18
+"""Maximum size of YAML; a video or a checkpoint named by mistake is not read into memory."""
 
 # section -> keys that are kept when the name of the section changes
 _COMMON_KEYS = {"benchmark": ("seed", "protocol"), "model": ("num_frames", "device")}
 _LISTS = {"benchmark": "benchmarks", "method": "methods"}
-
+# Keys that do not affect the answers, such as workers and timeouts.
+_NOT_COMPUTED = (
+    *("pools", "cluster", "decode", "tracking", "executor"),
+    *("max_failures", "infeasible"),
+)
+_NOT_COMPUTED_OF_MODEL = ("encode_batch",)
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 """The recipes of this package, which can also be named without their directory and suffix."""
+
+
+class RecipeError(InputError):
+    """Invalid recipe or `--set`; the message is one line."""
+
+
+class YamlError(InputError):
+    """Invalid YAML; the one-line message is meant to follow the name of the file or option."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Loader that refuses duplicate keys, of which PyYAML would silently keep the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """See `SafeLoader`; merged mappings (`<<`) may repeat keys."""
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise YamlError(f"repeats the key {key.value!r} on line {line}")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def load_yaml(text: str | bytes) -> Any:
+    """Read one YAML document of plain values.
+
+    Raises:
+        YamlError: If it is not UTF-8 or not YAML, larger than `MAX_BYTES`, or repeats a key in a
+            mapping.
+    """
+    if len(text) > MAX_BYTES:
+        raise YamlError(f"is larger than the maximum of {MAX_BYTES >> 10} KiB")
+    try:
+        return yaml.load(text.decode() if isinstance(text, bytes) else text, Loader=_Loader)
+    except YamlError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise YamlError(f"is not YAML: {' '.join(str(error).split())}") from error
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -158,3 +207,28 @@ def raise_if_secret_in(content: Mapping[str, Any], source: str) -> None:
             "take them out of the URL and provide them through the environment or configuration "
             "files (AWS_PROFILE, ~/.aws, GOOGLE_APPLICATION_CREDENTIALS, HF_TOKEN)"
         )
+
+
+def computed_part(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a recipe that determines the answers.
+
+    Recipes in which it is equal give the same answers, so a run of one can be continued with the
+    other. New recipe keys that do not change answers belong in `_NOT_COMPUTED`.
+
+    Args:
+        content: A resolved recipe, parsed from YAML.
+    """
+    decode = content.get("decode")
+    decoder = decode.get("decoder") if isinstance(decode, Mapping) else None
+    kept = {key: value for key, value in content.items() if key not in _NOT_COMPUTED}
+    model = content.get("model")
+    if isinstance(model, Mapping):  # drop unset options, which older recipes may not have
+        kept["model"] = {
+            key: value
+            for key, value in model.items()
+            if value is not None and key not in _NOT_COMPUTED_OF_MODEL
+        }
+    cache = kept.pop("cache", None)
+    if isinstance(cache, Mapping) and cache.get("feature_dtype", "auto") != "auto":
+        kept["cache"] = cache["feature_dtype"]  # rounds tokens; other keys do not change answers
+    return {**kept, "decode": decoder}

@@ -7,7 +7,11 @@ with the same dotted keys (`jobs.config.overrides`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
 from decimal import Decimal
 from itertools import product
@@ -20,13 +24,19 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from jobs.config import sections
-from jobs.config.errors import RecipeError as RecipeError
-from jobs.config.errors import explain
-from jobs.config.methods import cell_name, control_methods, expand_method
-from jobs.config.overrides import dotted, raise_if_secret_in, read_recipe, with_overrides
+from jobs.config.overrides import RecipeError as RecipeError
+from jobs.config.overrides import (
+    computed_part,
+    dotted,
+    load_yaml,
+    raise_if_secret_in,
+    read_recipe,
+    with_overrides,
+)
 from jobs.units import clip_limit
 from pipeline.clips import Pools
 from tango_core.errors import InputError, UserError
+from tango_core.extensions import short_name
 from tango_core.models.options import EngineName
 
 if TYPE_CHECKING:
@@ -252,5 +262,130 @@ def single_job(job: Job) -> Job:
 _BASELINE = "full"
 # Keys under `model` that may be lists: the amount of visual input per clip.
 _INPUTS = ("num_frames", "max_pixels", "pooling_step")
+# Parts that pydantic adds to an error's location: class names and members of unions.
+_TYPE = re.compile(r"[A-Z]|int$|tuple\[|literal\[")
+_UNKNOWN = {"unexpected_keyword_argument", "extra_forbidden"}
 # Keys under `model` that every model accepts.
 _COMMON_KEYS = tuple(f.name for f in fields(sections.ModelSection) if f.name != "options")
+
+
+def explain(error: ValidationError, keys: Iterable[str]) -> str:
+    """Describe the first error that pydantic found, in one line with what is allowed.
+
+    An unknown key, which may be a misspelled one, comes before a missing one.
+
+    Args:
+        error: From checking a recipe.
+        keys: All dotted keys of a recipe.
+    """
+    first: Any = min(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
+    *above, last = map(str, first["loc"] or ("",))
+    location = [part for part in above if not _TYPE.match(part)]
+    if first["type"] in _UNKNOWN:
+        section = re.sub(r"s\.\d+", "", "".join(f"{part}." for part in location))
+        inside = [key.removeprefix(section) for key in keys if key.startswith(section)]
+        allowed = list(dict.fromkeys(key.partition(".")[0] for key in inside))
+        close = difflib.get_close_matches(last, allowed, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"allowed here: {', '.join(allowed)}"
+        return f"unknown key {'.'.join([*location, last])!r}; {hint}"
+    key = ".".join(location if _TYPE.match(last) else [*location, last])
+    if first["type"] in ("missing", "missing_argument"):
+        return f"key {key!r} is missing"
+    message = first["msg"].removeprefix("Value error, ").split(" or an instance of ")[0]
+    message = message[:1].lower() + message[1:]
+    message = message.replace("tuple", "list").replace("dictionary", "mapping")
+    given = "" if isinstance(first["input"], dict | list) else f", got {first['input']!r}"
+    return f"{key}: {message}{given}" if key else message
+
+
+def cell_name(options: Mapping[str, Any]) -> str:
+    """Readable name of one method with its options: `tango r=0.1 alpha=2`."""
+    parts = [short_name(str(options["name"]))]
+    if "retention" in options:
+        parts.append(f"r={options['retention']}")
+    parts += [f"{k}={_text(v)}" for k, v in options.items() if k not in ("name", "retention")]
+    return " ".join(parts)
+
+
+def _text(value: Any) -> str:
+    """Format an option's value for the name of a cell."""
+    return "+".join(str(v) for v in value.values()) if isinstance(value, dict) else str(value)
+
+
+def expand_method(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Expand an entry of a recipe into the options of its methods.
+
+    An option with a list of values gives one method per value; several lists give one method per
+    combination.
+
+    Raises:
+        RecipeError: If the entry has no name, or an option is an empty list.
+    """
+    if not isinstance(entry.get("name"), str):
+        raise RecipeError(
+            f"every method needs a name, e.g. {{name: tango, retention: 0.1}}; got {dict(entry)}"
+        )
+    for option, value in entry.items():
+        if value == []:
+            raise RecipeError(
+                f"method {entry['name']!r}: {option} is an empty list; give one value or several"
+            )
+    values = [value if isinstance(value, list) else [value] for value in entry.values()]
+    return [dict(zip(entry, one, strict=True)) for one in product(*values)]
+
+
+# Controls that accept a retention; a test checks that these and `block` are all controls.
+AT_A_RETENTION: tuple[Mapping[str, Any], ...] = (
+    {"name": "random"},
+    {"name": "uniform"},
+    {"name": "fewer_frames"},
+    {"name": "pool_time"},
+    {"name": "pool_space", "budget": "exact"},
+)
+# `block` keeps 1 / factor^2 of the tokens; larger factors match no usual retention better.
+_FACTORS = (2, 3, 4)
+_NEAR = 0.005
+
+
+def control_methods(methods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The control methods at every retention of the given methods.
+
+    Args:
+        methods: Options of every method, with `name`; lists of values expanded.
+
+    Returns:
+        Options of the controls that are not among `methods`, ordered by retention.
+    """
+    given = [dict(options) for options in methods]
+    retentions = {
+        float(options["retention"])
+        for options in given
+        if isinstance(options.get("retention"), int | float) and options["retention"] < 1
+    }
+    added: list[dict[str, Any]] = []
+    for retention in sorted(retentions):
+        added += [{**control, "retention": retention} for control in AT_A_RETENTION]
+        added += [
+            {"name": "block", "factor": factor}
+            for factor in _FACTORS
+            if abs(1 / factor**2 - retention) < _NEAR
+        ]
+    return [options for options in added if options not in given]
+
+
+def job_digest(job: Job) -> str:
+    """Digest (16 hexadecimal digits) of the part of a job that determines its answers.
+
+    It includes `shard` and `limit`, which select the clips, but not pools and executor.
+    """
+    return _digest(computed_part(load_yaml(job.to_yaml())))
+
+
+def jobs_digest(jobs: Sequence[Job]) -> str:
+    """Digest of all jobs of one recipe; for a single job it equals `job_digest`."""
+    return job_digest(jobs[0]) if len(jobs) == 1 else _digest([job_digest(job) for job in jobs])
+
+
+def _digest(plain: Any) -> str:
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from tango_core.errors import InputError
 from tango_core.models import MODELS, model_options, names_of_options
-from tango_core.video.frame_spec import DecoderName
+from tango_core.video import DecoderName
 from tango_core.video.sampling import Sampling
 
 STRICT = ConfigDict(extra="forbid")
@@ -215,10 +215,5 @@ def with_model_options(content: Mapping[str, Any], common: Collection[str]) -> M
 
 def flat_model(section: Mapping[str, Any]) -> dict[str, Any]:
     """The section `model` in recipe form, without nesting; unset options are `None`."""
-    flat: dict[str, Any] = {}
-    for key, value in section.items():
-        if key == "options":
-            flat |= {**dict.fromkeys(names_of_options()), **(value or {})}
-        else:
-            flat[key] = value
-    return flat
+    common = {key: value for key, value in section.items() if key != "options"}
+    return {**common, **dict.fromkeys(names_of_options()), **section["options"]}

@@ -1,39 +1,67 @@
-"""Check every row and every file of a benchmark."""
+"""`tango data check`: check every row and every file of a benchmark before running a job.
+
+Every file is opened in a child process, because it may hang or crash its reader. Benchmarks report
+defects of their own rows (`entries`, `defects`).
+"""
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import pandas as pd
+from PIL import Image, UnidentifiedImageError
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import track
 
 from jobs import exit_codes
-from jobs.data_check.media import Problem, check_file
 from jobs.report.formatting import Table
 from pipeline.runtime.child import Child, ChildStartError, CrashError
 from tango_core import errors, printable, types
 from tango_core.benchmarks import Benchmark, annotated, base, build_benchmark
+from tango_core.video import FrameSpec, VideoDecodeError, decode, decode_frames, reader
+from tango_core.video.index import read_index
 
 TIMEOUT_S = 60.0
 MEMORY_GIB = 4.0
 
 Severity = Literal["error", "warning", "withheld", "note"]
-SUFFIXES = (".csv", ".parquet")
+Bounds = tuple[float, float]
 
 _SHOWN_PER_KIND = 3
+# The first and the last frame, small: enough to see that a file can be decoded at both ends.
+_BOTH_ENDS = FrameSpec(num_frames=2, size=(16, 16))
+# Annotated lengths are rounded, and copies of a video differ slightly in length. A larger
+# difference means another video or only a part of it.
+_LENGTH_SLACK_S = 2.0
+_LENGTH_SLACK_SHARE = 0.05
 
 
-@dataclass(frozen=True)
-class Finding:
+class Problem(NamedTuple):
+    """A problem of a file.
+
+    Attributes:
+        kind: Kind of problem; see `Finding`.
+        detail: One-line description.
+        clip: The affected clip; `None` for the whole file.
+        severity: `"error"`: clips cannot be decoded; `"warning"`: clips can be decoded but probably
+            show another video; `"note"`: clips can be decoded.
+    """
+
+    kind: str
+    detail: str
+    clip: Bounds | None = None
+    severity: Severity = "error"
+
+
+class Finding(NamedTuple):
     """One line of the report.
 
     Attributes:
@@ -57,16 +85,6 @@ class Finding:
     clip_start: float | None
     clip_end: float | None
     detail: str
-
-    @classmethod
-    def about(
-        cls, severity: Severity, kind: str, clips: Sequence[types.VideoItem], detail: str
-    ) -> Finding:
-        """A problem of one clip, or of a file with several clips in it."""
-        ids = " ".join(question.id for clip in clips for question in clip.questions)
-        first = clips[0]
-        start, end = (first.clip if len(clips) == 1 else None) or (None, None)
-        return cls(severity, kind, first.path, first.video_id, ids, start, end, detail)
 
 
 @dataclass
@@ -122,10 +140,8 @@ def data_check(
         ValueError: If a setting is wrong or an annotation file cannot be read at all.
         FileNotFoundError: If the root or the annotations are missing.
     """
-    if output is not None and output.suffix not in SUFFIXES:
-        raise errors.InputError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
-    if jobs < 1:
-        raise errors.InputError(f"jobs must be 1 or larger, got {jobs}")
+    if output is not None and output.suffix not in (".csv", ".parquet"):
+        raise errors.InputError(f"output must end in .csv or .parquet, got {str(output)!r}")
     opened = build_benchmark(benchmark, root=str(root) if root is not None else None, split=split)
     result = check(opened, jobs, console=console)
     console.print(
@@ -136,8 +152,7 @@ def data_check(
     if expected is not None and expected != result.num_questions:
         console.print(f"note: the complete public release has {expected:,} questions")
     print_findings(result.findings, console)
-    num_withheld = sum(one.severity == "withheld" for one in result.findings)
-    if num_withheld:
+    if num_withheld := sum(one.severity == "withheld" for one in result.findings):
         console.print(
             "clips that are withheld will fail; "
             f"let a job accept them: --set max_failures={num_withheld}"
@@ -172,7 +187,7 @@ def check(
     result, withheld = Check(), dict[str, str]()  # path -> reason
     lengths: defaultdict[str, set[float]] = defaultdict(set)  # path -> annotated seconds
     with base.in_one_line(benchmark.name, type(benchmark)):
-        items = map(printable.printable_item, benchmark.items())
+        items = benchmark.items()
         if isinstance(benchmark, annotated.AnnotatedBenchmark):
             records: list[annotated.Record] = []
             for entry in benchmark.entries():
@@ -186,8 +201,8 @@ def check(
                     lengths[entry.path].add(entry.length_s)
                 if reason := benchmark.missing_reason(entry):
                     withheld[entry.path] = reason
-            items = map(printable.printable_item, benchmark.clips(records))
-        for item in items:
+            items = benchmark.clips(records)
+        for item in map(printable.printable_item, items):
             result.files.setdefault(item.path, []).append(item)
     idle: SimpleQueue[Child] = SimpleQueue()
 
@@ -212,16 +227,9 @@ def check(
         for _ in range(jobs):
             idle.put(children.enter_context(closing(Child(MEMORY_GIB))))
         found = zip(result.files, pool.map(problems_of, result.files), strict=True)
-        shown = track(
-            found,
-            "checking files",
-            total=len(result.files),
-            console=console,
-            transient=True,
-            disable=console is None,
-        )
+        shown: dict[str, Any] = {"console": console, "transient": True, "disable": not console}
         try:
-            for path, problems in shown:
+            for path, problems in track(found, "checking files", len(result.files), **shown):
                 for problem in problems:
                     result.findings += _findings(problem, result.files[path], withheld.get(path))
         except BaseException:
@@ -234,42 +242,122 @@ def _findings(
     problem: Problem, clips: Sequence[types.VideoItem], withheld: str | None
 ) -> Iterator[Finding]:
     """Convert a problem of a file to findings about the clips it concerns."""
+    severity, detail = problem.severity, problem.detail
     if problem.kind == "missing" and withheld is not None:
-        yield Finding.about("withheld", problem.kind, clips, withheld)
-        return
+        severity, detail = "withheld", withheld
     some = [[clip] for clip in clips if clip.clip == problem.clip]
     for own in [clips] if problem.clip is None else some:
-        yield Finding.about(problem.severity, problem.kind, own, problem.detail)
+        ids = " ".join(question.id for clip in own for question in clip.questions)
+        start, end = (own[0].clip if len(own) == 1 else None) or (None, None)
+        about = own[0].path, own[0].video_id, ids, start, end
+        yield Finding(severity, problem.kind, *about, detail)
 
 
 def _count(number: int, noun: str) -> str:
-    """Format a number with a noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def write_findings(findings: Sequence[Finding], path: Path) -> None:
     """Write findings as CSV or, by suffix, as Parquet; the folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    columns = list(Finding.__dataclass_fields__)
-    frame = pd.DataFrame(map(asdict, findings), columns=columns)
-    if path.suffix == ".parquet":
-        numbers = {name: float if name.startswith("clip_") else str for name in columns}
-        frame.astype(numbers).to_parquet(path, index=False)
+    if path.suffix == ".csv":
+        path.write_text(Table(Finding._fields, findings).csv(), encoding="utf-8")
         return
-    rows = [list(asdict(finding).values()) for finding in findings]
-    path.write_text(Table(columns, rows).csv(), encoding="utf-8")
+    types_of = {name: float if name.startswith("clip_") else str for name in Finding._fields}
+    frame = pd.DataFrame(findings, columns=Finding._fields)
+    frame.astype(types_of).to_parquet(path, index=False)
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print the number of findings of every kind, and the first few."""
-    severities = get_args(Severity)
-    by_kind: dict[tuple[int, str], list[Finding]] = {}
-    for one in findings:
-        by_kind.setdefault((severities.index(one.severity), one.kind), []).append(one)
-    for (severity, kind), same in sorted(by_kind.items()):
-        console.print(f"{severities[severity]}: {kind}: {len(same):,}")
-        for finding in same[:_SHOWN_PER_KIND]:
-            line = f"  {finding.path}: {finding.detail}"
-            console.print(escape(line), highlight=False, soft_wrap=True)
-        if len(same) > _SHOWN_PER_KIND:
-            console.print(f"  and {len(same) - _SHOWN_PER_KIND:,} more")
+    kinds = {(get_args(Severity).index(one.severity), one.severity, one.kind) for one in findings}
+    for _, *kind in sorted(kinds):
+        same = [one for one in findings if [one.severity, one.kind] == kind]
+        more = len(same) - _SHOWN_PER_KIND
+        lines = [f"{': '.join(kind)}: {len(same):,}"]
+        lines += [f"  {one.path}: {one.detail}" for one in same[:_SHOWN_PER_KIND]]
+        lines += [f"  and {more:,} more"] if more > 0 else []
+        console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def check_file(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]) -> list[Problem]:
+    """Open a file, decode its first and last frame, and compare its length with the annotations.
+
+    Args:
+        path: A video file or a folder of images.
+        clips: (start, end) in seconds of every clip with questions.
+        lengths_s: Annotated lengths in seconds; ignored for a folder, whose length depends on an
+            unknown frame rate.
+
+    Returns:
+        All problems; empty for an intact file.
+    """
+    if not os.path.exists(path):
+        is_link = os.path.islink(path)
+        target = f"link to {os.readlink(path)}, which does not exist" if is_link else "no such file"
+        return [Problem("missing", target)]
+    try:
+        if os.path.isdir(path):
+            return _check_folder(path, clips)
+        return _check_video(path, clips, lengths_s)
+    except VideoDecodeError as error:
+        return [Problem("unreadable", str(error).removeprefix(f"{path}: "))]
+    except OSError as error:
+        return [Problem("unreadable", error.strerror or str(error))]
+
+
+def _check_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]) -> list[Problem]:
+    """Read all packets, then decode the first and the last frame."""
+    index = read_index(path)
+    problems = []
+    length_s = index.duration_s or 0.0
+    if index.trusted and len(index.shown):
+        frames_end = max(index.end_s, float(index.times[-1]))
+        if length_s - frames_end > max(decode.LOSS_SLACK_S, decode.LOSS_SLACK_SHARE * length_s):
+            detail = f"frames end at {frames_end:.2f} s of {length_s:.2f} s"
+            problems.append(Problem("truncated", detail))
+        length_s = max(length_s, frames_end)
+    if index.problem:
+        problems.append(Problem("truncated", index.problem))
+    if not problems:
+        damage = decode_frames(path, _BOTH_ENDS).damage
+        problems += [Problem("damaged", reason) for reason in damage]
+    if not length_s:
+        return problems
+    # MLVU's rows about one file have lengths up to 0.02 s apart; report only one of them.
+    stated = max(lengths_s, key=lambda stated: abs(length_s - stated), default=length_s)
+    if abs(length_s - stated) > max(_LENGTH_SLACK_S, _LENGTH_SLACK_SHARE * stated):
+        detail = f"lasts {length_s:.2f} s but should last {stated:.2f} s; is it the right video?"
+        problems.append(Problem("length", detail, severity="warning"))
+    return problems + _check_bounds(clips, length_s)
+
+
+def _check_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
+    """Open every image, without decoding it."""
+    images = reader.list_images(Path(path))
+    if not images:
+        return [Problem("unreadable", "the folder holds no images")]
+    problems = []
+    for image_path in images:
+        try:
+            with Image.open(image_path):
+                pass
+        except (UnidentifiedImageError, OSError) as error:
+            reason = str(error).splitlines()[0].removesuffix(f" {str(image_path)!r}")
+            problems.append(Problem("unreadable", f"{image_path.name}: {reason}"))
+    return problems + _check_bounds(clips, len(images) / _BOTH_ENDS.folder_fps)
+
+
+def _check_bounds(clips: Sequence[Bounds], length_s: float) -> list[Problem]:
+    """Report clips that begin after the file's end (they fail) or end after it (cut short)."""
+    problems = []
+    slack = max(decode.LOSS_SLACK_S, decode.LOSS_SLACK_SHARE * length_s)
+    for clip in clips:
+        start, end = clip
+        if start > length_s:
+            detail = f"starts at {start:g} s but the video ends at {length_s:.2f} s"
+            problems.append(Problem("bounds", detail, clip))
+        elif end > length_s + slack:
+            detail = f"ends at {end:g} s but the video at {length_s:.2f} s; it is cut short"
+            problems.append(Problem("bounds", detail, clip, severity="note"))
+    return problems

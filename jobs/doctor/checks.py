@@ -1,39 +1,50 @@
-"""Checks of the machine, of stores and services, and of what a recipe names.
+"""`tango doctor`: checks of the machine, of stores and services, and of what a recipe names.
 
 A check returns `ok` or `note`; what it raises is a problem. Every check runs in a child process and
-imports its libraries when it is called.
+imports its libraries when it is called: a library that is missing, hangs or crashes fails its own
+check and no other. A new check goes into the list of `checks_for`.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import shutil
 import tempfile
 import uuid
+import warnings
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import psutil
+from rich.console import Console
+from rich.text import Text
 
-from jobs.extras import raise_if_missing
+from jobs import exit_codes
+from jobs.config.recipe import Job, RecipeError, load_jobs
+from jobs.extras import how_to_install, raise_if_missing
+from jobs.run.locations import Locations, raise_if_unusable
+from jobs.tracking.runs import default_tracking_uri, raise_if_unreachable
 from jobs.units import human_bytes
 from pipeline.resources.cgroups import CGROUPS, num_cpus, number
+from pipeline.runtime.child import Child
 from pipeline.storage import Storage
 from pipeline.storage.urls import Url, place
 from tango_core import __version__
 
 if TYPE_CHECKING:
-    from jobs.config.recipe import Job
     from jobs.config.sections import BenchmarkSection
     from tango_core.video import DecoderName
 
 Status = Literal["ok", "note", "problem"]
+_STYLES: dict[Status, str] = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
 # A driver, one worker per stage and Ray itself, with the built-in model.
 _LITTLE_MEMORY = 4 * 2**30
-# The unpruned tokens of one clip of a 7B model take 45 MB; this is enough for 200 clips.
-_LITTLE_DISK = 10**10
 
 
 class CheckResult(NamedTuple):
@@ -77,12 +88,9 @@ def accelerators() -> CheckResult:
         names = [torch.cuda.get_device_name(one) for one in range(torch.cuda.device_count())]
         half = "bfloat16" if torch.cuda.is_bf16_supported() else "no bfloat16: set model.dtype"
         return ok(f"{build}; {', '.join(names)}; {half}")
-    if shutil.which("nvidia-smi") is None:
-        return ok(f"{build}; no GPU: models run on the CPU")
-    return note(
-        f"{build}: there is an NVIDIA driver but torch sees no GPU; compare `nvidia-smi` with the "
-        "builds on pytorch.org"
-    )
+    if shutil.which("nvidia-smi"):
+        return note(f"{build} sees no GPU, although there is an NVIDIA driver; see pytorch.org")
+    return ok(f"{build}; no GPU: models run on the CPU")
 
 
 def machine(cgroups: Path = CGROUPS) -> CheckResult:
@@ -118,10 +126,8 @@ def embedded_model() -> CheckResult:
         question = item.questions[0]
         chat = VideoChat("tiny")
         answer = chat.ask(item.path, question.text, question.choices, method="tango", retention=0.5)
-    text = f"{question.text} {answer.text.strip()!r}"
-    if answer.choice != question.answer:
-        return note(f"{text}: wrong, which can happen; `tango evaluate` measures how often")
-    return ok(f"{text}: right")
+    verdict = "right" if answer.choice == question.answer else "wrong, which can happen"
+    return ok(f"{question.text} {answer.text.strip()!r}: {verdict}")
 
 
 def writable(location: str, setting: str) -> CheckResult:
@@ -131,8 +137,6 @@ def writable(location: str, setting: str) -> CheckResult:
         location: Local path or URL.
         setting: The option or key that the user can change.
     """
-    from jobs.run.locations import raise_if_unusable
-
     where = place(location)
     if isinstance(where, Url):
         storage, name = Storage.at(where), f".tango-doctor-{uuid.uuid4().hex}"
@@ -142,14 +146,11 @@ def writable(location: str, setting: str) -> CheckResult:
     raise_if_unusable(where, setting)
     path = where.absolute()
     free = shutil.disk_usage(next(one for one in (path, *path.parents) if one.exists())).free
-    text = f"{path}, {human_bytes(free)} free"
-    return note(f"{text}: little for token caches") if free < _LITTLE_DISK else ok(text)
+    return ok(f"{path}, {human_bytes(free)} free")
 
 
 def tracking(uri: str) -> CheckResult:
     """Send one request to an MLflow server or store."""
-    from jobs.tracking.runs import raise_if_unreachable
-
     answered = raise_if_unreachable(uri)
     return ok(f"{uri} {'answers' if answered else 'will be created by the first run'}")
 
@@ -172,8 +173,8 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
     from pipeline.resources.pools import doubts, preflight
     from tango_core.models.placement import resolve_device
 
-    choice = None if job is None else executor_of(job, address)
-    if job is not None and choice is not None and choice.executor != "ray":
+    choice = executor_of(job, address) if job else None
+    if job and choice and choice.executor != "ray":
         return ok(f"not used: one process on {resolve_device(job.model.device)}, {choice.reason}")
     nodes = [{"CPU": float(num_cpus()), "GPU": float(torch.cuda.device_count())}]
     if address is not None:
@@ -182,7 +183,7 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
     cpus, gpus = (sum(node.get(kind, 0) for node in nodes) for kind in ("CPU", "GPU"))
     where = address or "started here"
     about = f"{ray.__version__}, {where}: {cpus:g} CPUs and {gpus:g} GPUs on {len(nodes)} node(s)"
-    if job is None or isinstance(job.pools, str):
+    if not job or isinstance(job.pools, str):
         return ok(about)
     names = [stage.name for stage in STAGES]
     preflight(job.pools, nodes, names)
@@ -200,7 +201,7 @@ def model(job: Job) -> CheckResult:
     from jobs.run.build import model_of
     from tango_core.models import load_encoder, load_language_model
     from tango_core.models.checkpoints.directory import raise_if_damaged
-    from tango_core.models.onednn import advice
+    from tango_core.models.kernels import advice
 
     if missing := _missing_checkpoints(job):
         for source, revision in missing:
@@ -225,18 +226,16 @@ def methods(job: Job, cache: str) -> CheckResult:
     for _, options in job.all_methods:
         build_method(**options)
     try:
-        spec = None if _missing_checkpoints(job) else model_of(job)
+        if _missing_checkpoints(job):
+            raise FileNotFoundError
+        spec = model_of(job)
     except (ValueError, OSError):  # the check of the model reports it
-        spec = None
-    if spec is None:
         return note(f"{len(job.all_methods)}; not checked with the model, which is missing")
     built, skipped = methods_of(job, spec)
     planned, _, caches = plan_methods(built, spec, cache)
     text = f"{len(planned)} with {len(caches)} token cache(s)"
-    if skipped:
-        names = ", ".join(entry.name for entry in skipped)
-        return note(f"{text}; skipped, because the model has too few layers: {names}")
-    return ok(text)
+    names = ", ".join(entry.name for entry in skipped)
+    return note(f"{text}; the model has too few layers for {names}") if skipped else ok(text)
 
 
 def benchmark(section: BenchmarkSection, video_cache: str = "~/.cache/tango-video") -> CheckResult:
@@ -245,15 +244,11 @@ def benchmark(section: BenchmarkSection, video_cache: str = "~/.cache/tango-vide
 
     opened, mirror = open_benchmark(section, video_cache)
     if opened.generated_in is not None:
-        result = writable(str(opened.generated_in), "benchmark.root")
-        return CheckResult(result.status, f"{section.name}, generated in {result.text}")
+        return ok(f"{section.name}: {writable(str(opened.generated_in), 'benchmark.root').text}")
     if mirror is not None:
         return ok(f"{section.name} in {section.root}, {len(mirror.objects)} objects")
-    split = "" if section.split == "test" else f" --split {section.split}"
-    return ok(
-        f"{section.name} in {section.root}; check every file with "
-        f"`tango data check {section.name} {section.root}{split}`"
-    )
+    command = f"tango data check {section.name} {section.root} --split {section.split}"
+    return ok(f"{section.name} in {section.root}; check every file with `{command}`")
 
 
 def _missing_checkpoints(job: Job) -> list[tuple[str, str | None]]:
@@ -265,3 +260,112 @@ def _missing_checkpoints(job: Job) -> list[tuple[str, str | None]]:
     path = section.path or model_entry(section.name).path
     sources = ((path, section.revision), (section.saliency_from, None))
     return [(name, commit) for name, commit in sources if name and not is_here(name, commit)]
+
+
+class Check(NamedTuple):
+    """A function to run and the name of what it checks.
+
+    Attributes:
+        subject: One or two words, printed in front of the result.
+        function: Function of an importable module.
+        args: Its arguments, picklable.
+        timeout_s: Seconds after which the check is stopped.
+    """
+
+    subject: str
+    function: Callable[..., CheckResult]
+    args: tuple[Any, ...] = ()
+    timeout_s: float = 60.0
+
+
+def doctor(recipe: Path | None, changes: Sequence[str], where: Locations, console: Console) -> int:
+    """Check everything that a job needs and print one line per check.
+
+    Args:
+        recipe: Also check what this recipe names; `None` to check the machine alone.
+        changes: `--set` overrides of the recipe.
+        where: Where the job would read and write.
+        console: Where the lines are printed.
+
+    Returns:
+        Exit code: 1 if there is any problem.
+
+    Raises:
+        RecipeError: If there are changes but no recipe.
+    """
+    if changes and recipe is None:
+        raise RecipeError(f"--set {changes[0]} changes a recipe; name one: tango doctor RECIPE")
+    job: Job | None = None
+    counts = Counter[str]()
+    results: list[tuple[str, CheckResult]] = []
+    if recipe is not None:
+        try:
+            job = load_jobs(recipe, changes)[0]
+            text = f"{recipe}: {len(job.all_methods)} method(s), {job.mode} mode"
+            results = [("recipe", ok(text))]
+        except (ValueError, OSError) as error:  # only the machine is checked
+            results = [("recipe", CheckResult("problem", str(error)))]
+    for subject, (status, text) in chain(results, run_checks(checks_for(job, where))):
+        counts[status] += 1
+        line = Text.assemble((f"{status:<8}", _STYLES[status]), f"{subject:<15}")
+        console.print(line + " ".join(text.split()), highlight=False, soft_wrap=True)
+    console.print(f"{counts['problem']} problem(s), {counts['note']} note(s)", highlight=False)
+    return exit_codes.of(not counts["problem"])
+
+
+def checks_for(job: Job | None, where: Locations) -> list[Check]:
+    """All checks, those of the machine before those of the recipe."""
+    decoder = job.decode.decoder if job else "auto"
+    uri = where.tracking_uri or default_tracking_uri(where.output)
+    cache = "--cache" if where.cache else "--output or --cache"
+    found = [
+        Check("packages", packages),
+        Check("accelerators", accelerators),
+        Check("machine", machine),
+        Check("output", writable, (str(where.output), "--output")),
+        Check("cache", writable, (where.cache_root, cache)),
+        Check("temporary", writable, (tempfile.gettempdir(), "TMPDIR")),
+        Check("MLflow", tracking, (uri,)),
+        Check("decoder", video_decoder, (decoder,)),
+        Check("built-in model", embedded_model),
+    ]
+    if job is not None:
+        videos = job.decode.video_cache
+        found += [
+            Check("model", model, (job,)),
+            Check("methods", methods, (job, where.cache_root)),
+            *(Check("benchmark", benchmark, (one, videos)) for one in job.all_benchmarks),
+        ]
+    return [*found, Check("Ray", ray_pools, (job, where.address))]
+
+
+def run_checks(wanted: Iterable[Check]) -> Generator[tuple[str, CheckResult]]:
+    """Run checks one by one in a child process; yields (subject, result), and never raises.
+
+    A check that raises, takes too long or ends its process is a problem with that as its text, and
+    the next check starts in a new process.
+    """
+    child = Child()
+    try:
+        for subject, function, args, timeout_s in wanted:
+            call = (_without_log, function, args)
+            try:
+                result = child.call(*call, timeout_s=timeout_s, about=subject, what="check")
+            # Any error is what the user wants to know, and the remaining checks must still run.
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                if isinstance(error, ModuleNotFoundError):
+                    text = how_to_install(error) or text
+                elif isinstance(error, (ValueError, OSError)):
+                    text = str(error) or text
+                result = CheckResult("problem", text)
+            yield subject, result
+    finally:
+        child.close()
+
+
+def _without_log(function: Callable[..., CheckResult], args: tuple[Any, ...]) -> CheckResult:
+    """Run a check in the child; log messages of libraries would mix with the results."""
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    return function(*args)

@@ -1,8 +1,5 @@
-"""Estimates before a job starts: clips, tokens, bytes, memory, time, and pools that fit.
+"""Estimates before a job starts: clips, tokens and bytes of a plan, rates of earlier runs, time.
 
-    work      clips, tokens and bytes of a plan; rates that earlier runs measured; time per stage
-    memory    bytes of one actor: weights, activations, keys and values, and what its GPUs have
-
-Imports `results` and `units` of `jobs`, and everything of `pipeline`. Nothing here starts a job or
-loads a weight; `jobs/run/dry_run.py` puts it together.
+Imports `jobs.results`, `pipeline` and `tango_core`. Nothing here starts a job or loads weights;
+`jobs/run/dry_run.py` adds the memory of actors and prints the estimate.
 """

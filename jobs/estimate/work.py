@@ -41,32 +41,41 @@ from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.types import CompressedVideo, Prompt
 
 if TYPE_CHECKING:
-    from jobs.estimate.memory import ActorMemory
     from tango_core.models.language.engine import LayoutAndEngine  # loads transformers
 
+logger = logging.getLogger(__name__)
 
-# Of questions that are tokenised; more of them change a mean by nothing that matters.
-_MOST_QUESTIONS = 20_000
+# Number of clips whose questions are tokenised; more change a mean by nothing that matters.
+_MOST_CLIPS = 10_000
 # Width of the made-up clip: what is kept depends on how many tokens there are, not on their width.
 _WIDTH = 32
-# A file of features without its tensors.
+# Size of a file of features without its tensors.
 _FILE_BYTES = 7_400
-# Of SigLIP, whose keys are averaged over heads; where the checkpoint is not on this machine.
+# Widths of SigLIP, used without a checkpoint; its keys are averaged over heads.
 _HEAD_WIDTH, _VISION_WIDTH = 72, 1152
-_CLIP, _HASH = ClipIdentity("0" * 20, "a clip", None, "0" * 40), "0" * 12
+# The first answers of a large run are enough for a mean.
+_MOST_ROWS = 50_000
+_NUMBERS = [
+    *("decode_video_ms", "encode_ms", "compress_ms"),
+    *("cache_read_ms", "prefill_ms", "decode_ms", "prompt_tokens"),
+]
+_CLIP_NAME = ["benchmark", "video_id"]
+# Measured on two cores (pipeline/README.md): start of a Ray with its workers and their models, and
+# of a loop: imports, models, results.
+RAY_START_S, LOOP_START_S = 15.0, 8.0
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a plan holds.
+    """Numbers of clips, questions and token sets of a plan.
 
     Attributes:
-        clips: All of them.
+        clips: All clips.
         without_file: Clips whose file is missing; they fail at once.
         to_encode: Clips that are decoded and encoded: some cache lacks them, and the feature store
             does not hold what that cache needs.
         cached: Clips that every cache holds.
-        questions: About clips that have a file.
+        questions: Questions about clips that have a file.
         answers: Questions times methods; 0 for a job that only fills caches.
         missing: Cache name -> token sets that it lacks.
         from_features: Clips of which token sets are computed from stored features.
@@ -86,47 +95,43 @@ def count(plan: Plan, *, questions: bool = True) -> Counts:
     """Count what a plan will do; without `questions`, these and the answers are counted as 0."""
     # Not all columns, which take most of a job's memory.
     columns = ["missing", "encode", "stored", *(["questions"] if questions else [])]
-    there = plan.clips.select(columns).filter(pc.equal(plan.clips["status"], "ok"))
-    taken = DECODE_VIDEO.taken(there)
-    stored = pc.greater(pc.list_value_length(there["stored"]), 0)
-    lacking = pc.value_counts(pc.list_flatten(there["missing"])).to_pylist()
-    missing = {str(one["values"]): int(one["counts"]) for one in lacking}
-    missing |= {
-        name: sum(
-            len(groups_of(clip, compressor))
-            for clip in clips_in(plan.clips)
-            if clip.status == "ok" and name in clip.missing
-        )
-        for name, compressor in plan.compressors.items()
-        if compressor.question_field is not None
-    }
+    present = plan.clips.select(columns).filter(pc.equal(plan.clips["status"], "ok"))
+    encoded = DECODE_VIDEO.taken(present)
+    stored = pc.greater(pc.list_value_length(present["stored"]), 0)
+    lacking = pc.value_counts(pc.list_flatten(present["missing"])).to_pylist()
+    missing = {one["values"]: int(one["counts"]) for one in lacking}
+    for name, compressor in plan.compressors.items():
+        if compressor.question_field is not None:
+            clips = (one for one in clips_in(plan.clips) if one.status == "ok")
+            groups = (len(groups_of(one, compressor)) for one in clips if name in one.missing)
+            missing[name] = sum(groups)
     num_questions = sum(
         len(json.loads(text))
-        for batch in (there.to_batches(max_chunksize=10_000) if questions else ())
+        for batch in (present.to_batches(max_chunksize=10_000) if questions else ())
         for text in batch["questions"].to_pylist()
     )
+
+    def number(chosen: Any) -> int:
+        return int(pc.sum(chosen).as_py() or 0)
+
     return Counts(
         clips=plan.clips.num_rows,
-        without_file=plan.clips.num_rows - there.num_rows,
-        to_encode=_number(taken),
-        cached=_number(pc.equal(pc.list_value_length(there["missing"]), 0)),
+        without_file=plan.clips.num_rows - present.num_rows,
+        to_encode=number(encoded),
+        cached=number(pc.equal(pc.list_value_length(present["missing"]), 0)),
         questions=num_questions,
         answers=num_questions * len(plan.methods) if plan.answer else 0,
         missing={name: missing.get(name, 0) for name in plan.caches},
-        from_features=_number(pc.and_not(stored, taken)),
+        from_features=number(pc.and_not(stored, encoded)),
     )
-
-
-def _number(chosen: Any) -> int:
-    return int(pc.sum(chosen).as_py() or 0)
 
 
 @dataclass(frozen=True)
 class CellTokens:
-    """What one method is expected to make of a clip.
+    """Expected tokens of a clip under one method.
 
     Attributes:
-        name: Of the cell.
+        name: Name of the cell.
         cache: Name of the cache that its compressor fills.
         kept: Visual tokens of a clip that are kept, mean.
         total: The same before compression.
@@ -145,27 +150,26 @@ class CellTokens:
 
 
 def expect_tokens(plan: Plan, language_model: LayoutAndEngine | None) -> tuple[CellTokens, ...]:
-    """Work out the tokens of every method of a plan.
+    """Calculate the tokens of every method of a plan.
 
     Args:
-        plan: What will be done.
+        plan: Plan of the job.
         language_model: On the device `meta`, for the text around the clip; `None` if it cannot be
             described here, then prompts are visual tokens alone.
     """
     num_frames, grid = grid_of(plan.model)
     clip = make_clip(num_frames=num_frames, grid=grid, dim=_WIDTH)
-    videos = {name: one.compress(clip) for name, one in plan.compressors.items()}
+    videos = {n: _as_encoded(plan.model, one.compress(clip)) for n, one in plan.compressors.items()}
     store = plan.features
     stored = {TOKENS, *store.signals} if store and store.writes else set[str]()
-    texts = _text_lengths(plan, language_model, videos)
+    texts = _text_lengths(plan, language_model, next(iter(videos.values())))
     found = []
     for planned in plan.methods:
         video, visual = videos[planned.cache], videos[planned.cache].num_kept
         if language_model is not None:
-            # The newline tokens that a model adds do not depend on the words.
-            one = _as_wide(plan.model, video)
-            visual = language_model.layout.lay_out(one, Prompt(before="", after="?")).num_visual
-        # Token sets that stored features serve are computed when they are asked for.
+            # The newline tokens that a model adds do not depend on the text.
+            visual = language_model.layout.lay_out(video, Prompt(before="", after="?")).num_visual
+        # Token sets that stored features serve are computed when they are read.
         computed = serves(plan.compressors[planned.cache], stored)
         cell = CellTokens(
             planned.name,
@@ -174,7 +178,7 @@ def expect_tokens(plan: Plan, language_model: LayoutAndEngine | None) -> tuple[C
             total=video.num_total,
             prompt=visual + fmean(texts) if texts else 0.0,
             longest=visual + max(texts) if texts else 0,
-            clip_bytes=0.0 if computed else _clip_bytes(plan.model, video),
+            clip_bytes=0.0 if computed else _file_bytes(video),
         )
         found.append(cell)
     return tuple(found)
@@ -191,47 +195,38 @@ def grid_of(model: ModelSpec) -> tuple[int, tuple[int, int]]:
 
 
 def _text_lengths(
-    plan: Plan, language_model: LayoutAndEngine | None, videos: Mapping[str, CompressedVideo]
+    plan: Plan, language_model: LayoutAndEngine | None, video: CompressedVideo
 ) -> list[int]:
     """Tokens of the text of every question; of very many, of those of evenly spread clips."""
-    if not plan.answer or not plan.methods:
+    if not plan.answer:
         return []
-    step = max(1, -(-plan.clips.num_rows // _MOST_QUESTIONS))
-    clips = clips_in(plan.clips.take(list(range(0, plan.clips.num_rows, step))))
-    asked = [(clip, question) for clip in clips for question in questions_of(clip)]
-    if language_model is None:
-        return [0] if asked else []
-    video = _as_wide(plan.model, videos[plan.methods[0].cache])
+    step = 1 + plan.clips.num_rows // _MOST_CLIPS
     lengths = []
-    for clip, question in asked[:: max(1, -(-len(asked) // _MOST_QUESTIONS))]:
+    for clip in clips_in(plan.clips.take(list(range(0, plan.clips.num_rows, step)))):
         subtitles = subtitles_of(clip)
         # The end of the last cue stands for the length of a video that is not opened yet.
         cues = cues_of_srt(subtitles.text or "") if subtitles else []
         end_s = max((cue.end_ms for cue in cues), default=0) / 1000
         watched = Watched(plan.model.frames.num_frames, end_s)
-        prompt = plan.protocols[clip.benchmark].prompt(question, subtitles, watched)
-        laid_out = language_model.layout.lay_out(video, prompt)
-        lengths.append(len(laid_out) - laid_out.num_visual)
+        for question in questions_of(clip):
+            prompt = plan.protocols[clip.benchmark].prompt(question, subtitles, watched)
+            laid_out = language_model and language_model.layout.lay_out(video, prompt)
+            lengths.append(len(laid_out) - laid_out.num_visual if laid_out else 0)
     return lengths
 
 
-def _as_wide(model: ModelSpec, video: CompressedVideo) -> CompressedVideo:
-    """The same positions with tokens as wide as the language model; no memory is taken."""
-    width = model.llm.hidden_size
-    tokens, companions = torch.zeros(1).expand(video.num_kept, width), None
-    if model.companions:
-        companions = torch.zeros(1).expand(video.num_kept, model.companions, width)
-    return replace(video, tokens=tokens, companions=companions)
-
-
-def _clip_bytes(model: ModelSpec, video: CompressedVideo) -> float:
-    """Bytes of the made-up clip in a file as the cache writes it."""
-    generator = torch.Generator().manual_seed(0)
+def _as_encoded(model: ModelSpec, video: CompressedVideo) -> CompressedVideo:
+    """The same positions with random tokens of the model's width and dtype."""
     shape = (video.num_kept, 1 + model.companions, model.llm.hidden_size)
-    rows = torch.randn(shape, generator=generator).to(getattr(torch, model.dtype))
-    companions = rows[:, 1:] if model.companions else None
-    stored = replace(video, tokens=rows[:, 0], companions=companions)
-    table = to_table(_CLIP, Entry(stored, 1.0, 1.0, 1.0), _HASH)
+    rows = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    rows = rows.to(getattr(torch, model.dtype))
+    return replace(video, tokens=rows[:, 0], companions=rows[:, 1:] if model.companions else None)
+
+
+def _file_bytes(video: CompressedVideo) -> float:
+    """Size of a token set in a file as the cache writes it."""
+    identity = ClipIdentity("0" * 20, "a clip", None, "0" * 40)
+    table = to_table(identity, Entry(video, 1.0, 1.0, 1.0), "0" * 12)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **WRITE_OPTIONS)
     return float(sink.getvalue().size)
@@ -248,8 +243,8 @@ def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
     Features are stored uncompressed, so the size follows from the shapes.
 
     Args:
-        plan: What will be done.
-        encoder: On the device `meta`, for the widths of signals; `None` if it cannot be described.
+        plan: Plan of the job.
+        encoder: On the device `meta`, for the widths of signals; `None` without the checkpoint.
     """
     store = plan.features
     if store is None or not store.writes:
@@ -259,15 +254,14 @@ def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
     cells = num_frames * grid[0] * grid[1]
     vision: Any = getattr(getattr(encoder, "config", None), "vision_config", None)
     width: int = getattr(vision, "hidden_size", _VISION_WIDTH)
-    heads = getattr(vision, "num_attention_heads", None)
+    heads: int = getattr(vision, "num_attention_heads", 0)
     side: int = getattr(vision, "image_size", 0) // getattr(vision, "patch_size", 1)
     patches = num_frames * (side * side or 4 * grid[0] * grid[1])
-    rows = cells * (1 + model.companions)
     is_int8 = store.cache.dtype == "int8"  # with one scale per row
     itemsize: int = getattr(torch, model.dtype).itemsize
-    row_bytes = model.llm.hidden_size * (1 if is_int8 else itemsize)
+    row_bytes = model.llm.hidden_size * (1 if is_int8 else itemsize) + 4 * is_int8
     sizes = {
-        TOKENS: rows * (row_bytes + 4 * is_int8) + 4 * cells,  # with one checksum per token
+        TOKENS: cells * ((1 + model.companions) * row_bytes + 4),  # with one checksum per token
         "saliency": 4 * cells,
         "attention": 4 * cells,
         "keys": 4 * cells * (width // heads if heads else _HEAD_WIDTH),
@@ -278,33 +272,19 @@ def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
         "deep_attention": 4 * patches,
         "merged_attention": 4 * cells,
     }
-    wanted = Counter(tuple(parts) for parts in plan.clips["encode"].to_pylist() if parts)
     total = 0.0
+    wanted = Counter(tuple(parts) for parts in plan.clips["encode"].to_pylist() if parts)
     for parts, number in wanted.items():
         signals = store.signals & set(parts)
-        stored = [*signals, *([TOKENS] if TOKENS in parts else [])]
         num_files = (TOKENS in parts) + len(signals_parts(signals))
+        stored = [*signals, *([TOKENS] if TOKENS in parts else [])]
         total += number * (sum(sizes[name] for name in stored) + num_files * _FILE_BYTES)
     return total
 
 
-logger = logging.getLogger(__name__)
-
-# Of a large run its first answers are enough for a mean.
-_MOST_ROWS = 50_000
-_NUMBERS = (
-    *("decode_video_ms", "encode_ms", "compress_ms"),
-    *("cache_read_ms", "prefill_ms", "decode_ms", "prompt_tokens"),
-)
-_CLIP_NAME = ["benchmark", "video_id"]
-# On two cores: start of a Ray with its workers and their models, as pipeline/README.md has it, and
-# of a loop: imports, models, results.
-RAY_START_S, LOOP_START_S = 15.0, 8.0
-
-
 @dataclass(frozen=True)
 class CellRates:
-    """What was measured of one method.
+    """Measured times of one method.
 
     Attributes:
         compress_s: Seconds of its compressor per clip; `None` if it came from the cache.
@@ -319,12 +299,12 @@ class CellRates:
 
 @dataclass(frozen=True)
 class Rates:
-    """What earlier runs, or a probe, measured.
+    """Times that earlier runs, or a probe, measured.
 
     Attributes:
         decode_s: Seconds to decode a clip; `None` if all clips came from the cache.
         encode_s: Seconds of the vision encoder per clip; likewise.
-        cells: Cell name -> what was measured of it.
+        cells: Cell name -> its times.
         runs: Names of the runs.
     """
 
@@ -334,26 +314,24 @@ class Rates:
     runs: tuple[str, ...] = ()
 
 
-def measured(output: Place, *, model: str, num_frames: int, device: str) -> Rates:
+def measured(output: Place, model: ModelSpec, device: str) -> Rates:
     """Read the rates of the newest comparable run under a directory.
 
     Args:
         output: Directory or URL of runs.
-        model: Name of the model; runs of another one do not count.
-        num_frames: Frames per clip.
-        device: The processor in words (`jobs.run.build.device_name`); times of another one do
-            not count.
+        model: The model with its number of frames.
+        device: The processor in words (`jobs.run.build.device_name`).
 
     Returns:
         Empty rates if there is no such run. Runs that cannot be read are left out.
     """
-    storage = Storage.at(str(output))
+    storage, wanted = Storage.at(str(output)), (model.name, model.frames.num_frames, device)
     for name in reversed(storage.folders() if storage.is_folder() else []):
         run = storage.child(name)
         try:
             facts = JobFacts.from_json(parse_json(run.read(FACTS_FILE).decode(), name))
-            same = (facts.model, facts.num_frames, facts.device) == (model, num_frames, device)
-            # A profile shares nothing between questions and methods, so its times are others.
+            same = (facts.model, facts.num_frames, facts.device) == wanted
+            # A profile shares nothing between questions and methods, so it takes longer.
             if same and facts.mode == "throughput" and facts.kind in ("evaluate", "sweep"):
                 answers = first_answers(run)
                 if len(answers):
@@ -373,33 +351,29 @@ def first_answers(run: Storage) -> pd.DataFrame:
     return pd.DataFrame() if table is None else table.to_pandas()
 
 
-def rates_of(run: str, given: pd.DataFrame) -> Rates:
+def rates_of(run: str, answers: pd.DataFrame) -> Rates:
     """Rates of a run's answers (`first_answers`)."""
     # A column without a value comes from Parquet as objects.
-    answers = given.reindex(columns=list(dict.fromkeys((*given.columns, *_NUMBERS))))
-    for name in _NUMBERS:
-        answers[name] = pd.to_numeric(answers[name], errors="coerce")
-    clips = answers[answers["cache"] == "miss"]
-    means = {}
-    for name in ("decode_video_ms", "encode_ms"):
-        mean = clips.dropna(subset=[name]).drop_duplicates(_CLIP_NAME)[name].mean()
-        means[name] = None if pd.isna(mean) else float(mean) / 1000
-    by_cell = answers[~answers["status"].isin(FAILED)].groupby("cell", sort=False)
-    cells = {str(cell): _cell(rows) for cell, rows in by_cell}
-    return Rates(means["decode_video_ms"], means["encode_ms"], cells, (run,))
+    numbers = answers.reindex(columns=_NUMBERS).apply(pd.to_numeric, errors="coerce")
+    answers = answers.assign(**numbers)
+    computed = answers[answers["cache"] == "miss"].groupby(_CLIP_NAME).first()
+    answered = answers[~answers["status"].isin(FAILED)]
+    clips = answered.groupby(["cell", *_CLIP_NAME], sort=False)
+    first = clips.first()
+    # The time spent on a clip, of which each of its questions carries a share.
+    spent = clips[["prefill_ms", "decode_ms"]].sum().sum(axis=1) + first["cache_read_ms"].fillna(0)
+    compress = first.loc[first["cache"] == "miss", "compress_ms"].groupby("cell").mean().to_dict()
+    prompts = answered.groupby("cell")["prompt_tokens"].mean().to_dict()
+    cells = {
+        str(cell): CellRates(_seconds(compress.get(cell)), ms / 1000, float(prompts[cell]))
+        for cell, ms in spent.groupby("cell", sort=False).mean().to_dict().items()
+    }
+    decode, encode = (computed[name].mean() for name in ("decode_video_ms", "encode_ms"))
+    return Rates(_seconds(decode), _seconds(encode), cells, (run,))
 
 
-def _cell(rows: pd.DataFrame) -> CellRates:
-    """The rates of one method's answers."""
-    per_clip = rows.drop_duplicates(_CLIP_NAME)
-    compress = per_clip.loc[per_clip["cache"] == "miss", "compress_ms"].mean()
-    # Sums over the questions of a clip are the time spent: each carries its share.
-    spent = rows[["prefill_ms", "decode_ms"]].sum().sum() + per_clip["cache_read_ms"].sum()
-    return CellRates(
-        compress_s=None if pd.isna(compress) else float(compress) / 1000,
-        answer_s=float(spent) / 1000 / len(per_clip),
-        prompt_tokens=float(rows["prompt_tokens"].mean()),
-    )
+def _seconds(ms: float | None) -> float | None:
+    return None if ms is None or math.isnan(ms) else float(ms) / 1000
 
 
 def stage_seconds(
@@ -408,43 +382,35 @@ def stage_seconds(
     """Busy seconds of every stage that has something to do; `None` where no rate is known.
 
     A method that was never measured takes as long to answer as the measured ones did per token of
-    their prompts, and no longer to compress than the slowest of them. To read stored features takes
-    little beside the compressors.
+    their prompts, and as long to compress as the slowest of them. Reading stored features takes
+    little time compared with the compressors.
     """
     found: dict[str, float | None] = {}
-    encode = 0.0 if not counts.to_encode else _times(rates.encode_s, counts.to_encode)
     if counts.to_encode:
-        found["decode"] = _times(rates.decode_s, counts.to_encode)
+        found["decode"] = rates.decode_s and rates.decode_s * counts.to_encode
     if counts.to_encode or counts.from_features:
         known = {n: s for n, one in rates.cells.items() if (s := one.compress_s) is not None}
         slowest = max(known.values(), default=0.0)
         caches = {one.cache: known.get(one.name, slowest) for one in cells}
-        each = sum(seconds * counts.missing[cache] for cache, seconds in caches.items())
-        found["compress"] = None if encode is None else encode + each
+        compress = sum(seconds * counts.missing[cache] for cache, seconds in caches.items())
+        encode = rates.encode_s if counts.to_encode else 0.0
+        found["compress"] = None if encode is None else encode * counts.to_encode + compress
     if answers:
-        asked = [one for one in rates.cells.values() if one.prompt_tokens > 0]
-        tokens = sum(one.prompt_tokens for one in asked)
-        per_token = sum(one.answer_s for one in asked) / tokens if asked else 0.0
-        mean = tokens / len(asked) if asked else 0.0
+        tokens = sum(one.prompt_tokens for one in rates.cells.values())
+        per_token = sum(one.answer_s for one in rates.cells.values()) / (tokens or 1)
         per_clip = sum(
-            rates.cells[one.name].answer_s
-            if one.name in rates.cells
-            else per_token * (one.prompt or mean)
+            rates.cells[one.name].answer_s if one.name in rates.cells else per_token * one.prompt
             for one in cells
         )
-        found["answer"] = per_clip * (counts.clips - counts.without_file) if asked else None
+        found["answer"] = per_clip * (counts.clips - counts.without_file) if tokens else None
     return found
-
-
-def _times(each: float | None, number: int) -> float | None:
-    return None if each is None else each * number
 
 
 def work_of(
     plan: Plan,
     counts: Counts,
     seconds: Mapping[str, float | None],
-    memory: Mapping[str, ActorMemory] | None = None,
+    actor_bytes: Mapping[str, float] | None = None,
     *,
     gpus: bool = True,
 ) -> Work:
@@ -452,9 +418,9 @@ def work_of(
 
     Args:
         plan: Plan of the job.
-        counts: From `sizes.count`.
+        counts: From `count`.
         seconds: From `stage_seconds`; where a rate is missing, default ratios are used for all.
-        memory: Stage -> memory of one of its actors, where it is known.
+        actor_bytes: Stage -> memory of one of its actors, where it is known.
         gpus: Whether the actors use GPUs where the cluster has some.
     """
     names = [stage.name for stage in stages_of(plan)]
@@ -464,7 +430,7 @@ def work_of(
     return Work(
         seconds={name: value or 0.0 for name, value in known.items()},
         num_clips=counts.clips,
-        actor_bytes={name: one.total for name, one in (memory or {}).items()},
+        actor_bytes=actor_bytes or {},
         gpus=gpus,
     )
 
@@ -491,29 +457,26 @@ def time_job(
         `unknown`, the stages without a measured rate.
     """
     known = {name: value for name, value in seconds.items() if value is not None}
-    unknown = [name for name in seconds if name not in known]
-    stages: list[dict[str, Any]] = []
-    for name, busy_s in known.items():
-        workers = _workers(name, pools, num_cpus)
-        times = {"busy_s": busy_s, "workers": workers, "wall_s": busy_s / workers}
-        stages.append({"name": name, **times})
-    slowest = max(stages, key=lambda stage: stage["wall_s"], default=None)
+    workers = {name: _workers(name, pools, num_cpus) for name in known}
+    stages = [
+        {"name": name, "busy_s": busy_s, "workers": workers[name], "wall_s": busy_s / workers[name]}
+        for name, busy_s in known.items()
+    ]
     wall: float | None = None
-    if not unknown and pools is None:
-        # A loop decodes in a process of its own beside everything else.
+    if len(known) == len(seconds):
         decode, total = known.get("decode", 0.0), sum(known.values())
-        wall = (max(decode, total - decode) if num_cpus >= 2 else total) + LOOP_START_S
-    elif not unknown and pools is not None:
-        # Actors reserve no CPU unless the recipe says so, and take turns on those there are.
-        on_cpus = [n for n in known if n == "decode" or not getattr(pools, n).num_gpus]
-        cpus_s = sum(known[name] for name in on_cpus) / max(1.0, num_cpus)
-        wall = max(slowest["wall_s"] if slowest else 0.0, cpus_s) + RAY_START_S
+        if pools is None:  # a loop decodes in a process of its own beside everything else
+            wall = (max(decode, total - decode) if num_cpus >= 2 else total) + LOOP_START_S
+        else:  # actors reserve no CPU unless the recipe says so, and take turns on those there are
+            on_cpus = [n for n in known if n == "decode" or not getattr(pools, n).num_gpus]
+            cpus_s = sum(known[name] for name in on_cpus) / max(1.0, num_cpus)
+            wall = max(cpus_s, *(known[n] / workers[n] for n in known), 0.0) + RAY_START_S
     return {
         "stages": stages,
         "wall_s": wall,
-        "bottleneck": slowest["name"] if slowest and not unknown else None,
-        "unknown": unknown,
-        "cost": None if wall is None or price_per_hour is None else wall / 3600 * price_per_hour,
+        "bottleneck": wall and max(known, key=lambda n: known[n] / workers[n], default=None),
+        "unknown": [name for name in seconds if name not in known],
+        "cost": wall and price_per_hour and wall / 3600 * price_per_hour,
     }
 
 

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from jobs.config.identity import computed_part
-from jobs.config.overrides import dotted
+from jobs.config.overrides import computed_part, dotted
 from jobs.explain.sides import Side
 from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.models import MODELS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
@@ -33,52 +33,18 @@ class Plan:
     """Files to fetch and archives to unpack of a release.
 
     Attributes:
-        release: The release.
-        repository: Its repository at one commit.
-        folder: Target directory.
-        parts: Parts of the release that were requested.
         table: Lines that describe all parts.
-        downloads: Files to download, the small ones first.
-        archives: Archives to unpack, whose pieces are on the disk or among the downloads.
-        keep: Whether to keep archives after unpacking.
+        files: Files to download, the small ones first.
+        archives: Archives to unpack, whose pieces are on the disk or among the files.
+        size: Number of bytes to download.
         room: Number of free bytes that the disk must have.
     """
 
-    release: Release
-    repository: hub.Repository
-    folder: hub.Folder
-    parts: Sequence[ReleasePart]
     table: Sequence[str]
-    downloads: Sequence[hub.Download]
+    files: Sequence[hub.RemoteFile]
     archives: Sequence[Archive]
-    keep: bool
+    size: int
     room: int
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left to do."""
-        return not self.downloads and not self.archives
-
-    def statement(self, benchmark: str) -> Iterator[str]:
-        """Lines that describe the plan before it starts."""
-        release, remote, root = self.release, self.repository, self.folder.root
-        yield (
-            f"{benchmark}: {release.repository}, revision {remote.revision} ({remote.sha[:12]}), "
-            f"to {root}"
-        )
-        yield from self.table
-        licence = release.licence + (f"; the hub says: {remote.licence}" if remote.licence else "")
-        yield f"licence: {licence}; {page_of(release.repository, 'dataset')}"
-        if remote.gated:
-            yield f"access: for {release.gated or 'who asks for it'}"
-        else:
-            yield f"access: not gated{' today' if release.gated else ''}"
-        yield from (f"note: {note}" for note in release.notes)
-        if self.archives:
-            kept = "archives stay" if self.keep else "archives are removed once they are unpacked"
-            yield f"archives to unpack: {len(self.archives)}; {kept}"
-        room = human_bytes(0 if self.is_done else self.room)
-        yield f"disk: takes up to {room}, {human_bytes(hub.free_bytes(root))} are free"
 
 
 def data_get(
@@ -117,35 +83,51 @@ def data_get(
         check_name("--only", name, [part.name for part in release.parts])
     remote = hub.Repository(release.repository, "dataset", revision or release.revision)
     root = root.expanduser().absolute()
-    plan = make_plan(remote, release, root, only, keep=keep, jobs=options.get("jobs", 4))
-    coming = {each.file.path for each in plan.downloads}
+    folder, jobs = hub.Folder(root), options.get("jobs", 4)
+    plan = make_plan(remote, release, folder, only, keep=keep, jobs=jobs)
+    coming = {file.path for file in plan.files}
 
-    def unpack_complete(download: hub.Download | None = None) -> None:
+    def unpack_complete(file: hub.RemoteFile | None) -> None:
         """Unpack the archive whose last piece has come, or all whose pieces are here."""
-        if download is not None:
-            plan.folder.add(download.file, download.target)
-            coming.remove(download.file.path)
+        if file is not None:
+            folder.add(file)
+            coming.remove(file.path)
         for archive in plan.archives:
             paths = {piece.path for piece in archive.pieces}
-            if not paths & coming and (download is None or download.file.path in paths):
+            if not paths & coming and (file is None or file.path in paths):
                 count = unpack(root, archive, keep=keep)
                 logger.info("%s: %d files unpacked", archive.name, count)
 
-    for line in plan.statement(benchmark):
+    is_done = not plan.files and not plan.archives
+    licence = release.licence + (f"; the hub says: {remote.licence}" if remote.licence else "")
+    if remote.gated:
+        access = f"for {release.gated or 'who asks for it'}"
+    else:
+        access = "not gated today" if release.gated else "not gated"
+    kept = "archives stay" if keep else "archives are removed once they are unpacked"
+    room, free = human_bytes(0 if is_done else plan.room), human_bytes(hub.free_bytes(root))
+    for line in (
+        f"{benchmark}: {remote.name}, revision {remote.revision} ({remote.sha[:12]}), to {root}",
+        *plan.table,
+        f"licence: {licence}; {page_of(remote.name, 'dataset')}",
+        f"access: {access}",
+        *(f"note: {note}" for note in release.notes),
+        *([f"archives to unpack: {len(plan.archives)}; {kept}"] if plan.archives else []),
+        f"disk: takes up to {room}, {free} are free",
+    ):
         hub.show(console, line)
-    size, dry_run = hub.total_missing(plan.downloads), options.get("dry_run")
-    if not plan.is_done:
-        paths = [each.file.path for each in plan.downloads]
-        if not hub.confirmed(remote, paths, size, plan.room, root, console, **options):
+    if not is_done:
+        paths = [file.path for file in plan.files]
+        if not hub.confirmed(remote, paths, plan.size, plan.room, root, console, **options):
             return exit_codes.OK
-        hub.fetch_all(remote, plan.downloads, root, options.get("jobs", 4), unpack_complete)
-        hub.show(console, f"fetched {human_bytes(size)}, every file has the hub's checksum")
-    elif dry_run:
+        hub.fetch_all(remote, plan.files, folder, jobs, unpack_complete)
+        hub.show(console, f"fetched {human_bytes(plan.size)}, every file has the hub's checksum")
+    elif options.get("dry_run"):
         return exit_codes.OK
     else:
         hub.show(console, "all of it is here")
-    here = {part.name for part in plan.parts}
     needed = {part.name for part in release.parts if part.needed}
+    here = set(only) or needed
     if "videos" in needed and needed <= here:
         return data_check(benchmark, root, None, 4, console)
     if "annotations" in here:
@@ -159,7 +141,7 @@ def data_get(
 def make_plan(
     remote: hub.Repository,
     release: Release,
-    root: Path,
+    folder: hub.Folder,
     only: Sequence[str],
     *,
     keep: bool,
@@ -170,7 +152,7 @@ def make_plan(
     Args:
         remote: The release's repository.
         release: What its class states.
-        root: Where it goes.
+        folder: Where it goes.
         only: Names of the parts to fetch; none stands for those that are needed.
         keep: Whether archives stay.
         jobs: Files that are fetched at once.
@@ -178,23 +160,21 @@ def make_plan(
     Raises:
         FetchError: If the hub does not answer, or holds other files than the class states.
     """
-    listed, folder = remote.files(), hub.Folder(root)
-    parts: list[ReleasePart] = []
+    listed = remote.files()
     table = [f"{'part':<12}  {'files':>6}  {'bytes':>8}  {'to fetch':>8}"]
-    downloads: list[hub.Download] = []
+    missing: list[hub.RemoteFile] = []
     archives: list[Archive] = []
     for part in release.parts:
         files = [file for file in listed if part.holds(file.path)]
         to_fetch = f"not now: --only {part.name}"
         if part.name in only if only else part.needed:
             found, open_archives = _part_plan(remote, part, files, folder)
-            to_fetch = human_bytes(hub.total_missing(found))
-            parts.append(part)
-            downloads += found
+            to_fetch = human_bytes(folder.num_missing(found))
+            missing += found
             archives += open_archives
         size = human_bytes(sum(file.size for file in files))
         table.append(f"{part.name:<12}  {len(files):>6,}  {size:>8}  {to_fetch:>8}")
-    downloads.sort(key=lambda each: (archive_of(each.file.path) is not None, each.file.path))
+    missing.sort(key=lambda file: (archive_of(file.path) is not None, file.path))
     # Videos do not get smaller in an archive, so its content is taken as large as itself.
     content = sum(archive.size for archive in archives)
     if not keep:
@@ -206,13 +186,13 @@ def make_plan(
             for archive in archives
         )
         content = min(content, sum(steps[-jobs - 1 :]))
-    room = hub.total_missing(downloads) + content + _SPARE_BYTES
-    return Plan(release, remote, folder, parts, table, downloads, archives, keep, room)
+    num_bytes = folder.num_missing(missing)
+    return Plan(table, missing, archives, num_bytes, num_bytes + content + _SPARE_BYTES)
 
 
 def _part_plan(
     remote: hub.Repository, part: ReleasePart, files: Sequence[hub.RemoteFile], folder: hub.Folder
-) -> tuple[list[hub.Download], list[Archive]]:
+) -> tuple[list[hub.RemoteFile], list[Archive]]:
     """Files of a part to download, and archives to unpack."""
     if not files:
         raise hub.FetchError(
@@ -228,8 +208,8 @@ def _part_plan(
             end += piece.size
             if done.is_complete or end < done.next_byte:
                 unneeded.add(piece.path)
-    found = [folder.download(file) for file in files if file.path not in unneeded]
-    return [each for each in found if each is not None], archives
+    wanted = [file for file in files if file.path not in unneeded]
+    return [file for file in wanted if not folder.is_complete(file)], archives
 
 
 def _release(benchmark: str, repository: str | None) -> Release:

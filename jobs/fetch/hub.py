@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -194,9 +194,7 @@ class Repository:
 def move(source: Path, target: Path) -> None:
     """Move a complete file to its target, which may be on another disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}.part")
-    shutil.move(source, beside)
-    beside.replace(target)
+    shutil.move(source, target)
 
 
 def size_of(path: Path) -> int:
@@ -205,26 +203,6 @@ def size_of(path: Path) -> int:
 
 
 STATE = ".tango-get"
-
-
-@dataclass(frozen=True)
-class Download:
-    """A file to download.
-
-    Attributes:
-        file: What is fetched.
-        partial: File that receives the bytes.
-        target: Where the complete file goes.
-    """
-
-    file: RemoteFile
-    partial: Path
-    target: Path
-
-    @property
-    def missing(self) -> int:
-        """Bytes that are still to come."""
-        return max(0, self.file.size - max(0, size_of(self.partial)))
 
 
 class Folder:
@@ -242,36 +220,73 @@ class Folder:
             if isinstance(line, list) and len(line) == 4:
                 self._checked[str(line[0])] = line[1:]
 
-    def download(self, file: RemoteFile) -> Download | None:
-        """The download of a file; `None` if it is in its place.
+    def target(self, file: RemoteFile) -> Path:
+        """Where a complete file goes.
+
+        Raises:
+            FetchError: If that is outside of the folder.
+        """
+        return path_below(self.root, file.path, "the hub's list")
+
+    def partial(self, file: RemoteFile) -> Path:
+        """The file that receives the bytes.
+
+        It is named by its content, so that a new version starts again, and by its place, because a
+        repository may hold the same bytes twice.
+        """
+        place = hashlib.sha256(file.path.encode()).hexdigest()[:12]
+        return self.root / STATE / "parts" / f"{file.digest}-{place}.part"
+
+    def num_missing(self, files: Iterable[RemoteFile]) -> int:
+        """Number of bytes that remain to be downloaded of files that are not complete."""
+        return sum(max(0, file.size - max(0, size_of(self.partial(file)))) for file in files)
+
+    def is_complete(self, file: RemoteFile) -> bool:
+        """Whether this version of a file is in its place.
 
         Raises:
             FetchError: If its place holds another file, or is outside of the folder.
         """
-        target = path_below(self.root, file.path, "the hub's list")
-        # Named by its content, so that a new version starts again, and by its place, because a
-        # repository may hold the same bytes twice.
-        place = hashlib.sha256(file.path.encode()).hexdigest()[:12]
-        partial = self.root / STATE / "parts" / f"{file.digest}-{place}.part"
+        target = self.target(file)
         if not target.exists():
-            return Download(file, partial, target)
+            return False
         digest, *known = self._checked.get(file.path, [""])
         stat = target.stat()
         if known == [stat.st_size, stat.st_mtime_ns]:
-            return None if digest == file.digest else Download(file, partial, target)
+            return digest == file.digest
         if not file.matches(target):
             raise FetchError(
                 f"{target} is another file than {file.path} of the hub ({stat.st_size} bytes "
                 f"there, {file.size} on the hub); move it away, or choose another --root"
             )
-        self.add(file, target)
-        return None
+        self.add(file)
+        return True
 
-    def add(self, file: RemoteFile, target: Path) -> None:
+    def add(self, file: RemoteFile) -> None:
         """Record that a file is complete and has been checked."""
-        stat = target.stat()
+        stat = self.target(file).stat()
         self._checked[file.path] = [file.digest, stat.st_size, stat.st_mtime_ns]
         append_line(self._path, [file.path, *self._checked[file.path]])
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Hold the lock of the folder.
+
+        Raises:
+            FetchError: If another process fills the folder, or it cannot be written.
+        """
+        try:
+            (self.root / STATE).mkdir(parents=True, exist_ok=True)
+            lock = (self.root / STATE / "lock").open("w")
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FetchError(
+                f"another process downloads to {self.root}; wait for its end, or stop it"
+            ) from None
+        except OSError as error:
+            raise FetchError(f"cannot write to {self.root}: {error.strerror}") from None
+        with lock:
+            yield
 
 
 class Options(TypedDict, total=False):
@@ -344,30 +359,30 @@ def confirmed(
 
 def fetch_all(
     repository: Repository,
-    downloads: Sequence[Download],
-    root: Path,
+    files: Sequence[RemoteFile],
+    folder: Folder,
     jobs: int,
-    on_file: Callable[[Download | None], object],
+    on_file: Callable[[RemoteFile | None], object],
 ) -> None:
     """Fetch files in parallel; the first error ends all.
 
     Args:
         repository: Where the files are.
-        downloads: In the order in which they are started.
-        root: Folder that receives them, and is used by one download at a time.
+        files: In the order in which they are started.
+        folder: Receives them, and is used by one download at a time.
         jobs: Number of parallel downloads.
         on_file: Called in this thread with `None` first, then with every complete file.
 
     Raises:
         FetchError: The first error.
     """
-    with _reserved(root):
+    with folder.reserved():
         on_file(None)
         pool = ThreadPoolExecutor(jobs)
         try:
             futures = {
-                pool.submit(repository.fetch, each.file, each.partial, each.target): each
-                for each in downloads
+                pool.submit(repository.fetch, file, folder.partial(file), folder.target(file)): file
+                for file in files
             }
             for future in as_completed(futures):
                 future.result()
@@ -375,32 +390,6 @@ def fetch_all(
         finally:  # after an error or a signal, do not wait for open connections
             pool.shutdown(wait=False, cancel_futures=True)
     disable_progress_bars()
-
-
-@contextmanager
-def _reserved(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder.
-
-    Raises:
-        FetchError: If another process fills the folder, or it cannot be written.
-    """
-    try:
-        (folder / STATE).mkdir(parents=True, exist_ok=True)
-        lock = (folder / STATE / "lock").open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise FetchError(
-            f"another process downloads to {folder}; wait for its end, or stop it"
-        ) from None
-    except OSError as error:
-        raise FetchError(f"cannot write to {folder}: {error.strerror}") from None
-    with lock:
-        yield
-
-
-def total_missing(downloads: Sequence[Download]) -> int:
-    """Number of bytes that remain to be downloaded."""
-    return sum(each.missing for each in downloads)
 
 
 def free_bytes(path: Path) -> int:

@@ -158,14 +158,11 @@ def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
             done.finish()
     except hub.FetchError:
         raise
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
+    # A RuntimeError stands for an archive that is encrypted or of an unknown kind.
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError) as error:
         raise hub.FetchError(
-            f"{archive.name} is damaged or cut off: {' '.join(str(error).split())}; it is as the "
-            "hub has it, so ask its authors"
-        ) from None
-    except RuntimeError as error:  # encrypted, or of a kind that the library does not read
-        raise hub.FetchError(
-            f"{archive.name} cannot be unpacked: {error}; unpack it with another program"
+            f"{archive.name} cannot be unpacked: {' '.join(str(error).split())}; it is as the hub "
+            "has it, so ask its authors, or unpack it with another program"
         ) from None
     except OSError as error:
         raise hub.FetchError(

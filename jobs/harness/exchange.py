@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pandas as pd
 import pyarrow as pa
 
-from jobs.config import methods, overrides, recipe, sections
+from jobs.config import overrides, recipe, sections
 from jobs.harness import predictions
 from jobs.report.compare import write_report
 from jobs.results.answer_columns import AnswerColumns
@@ -21,7 +21,7 @@ from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.summary import failed_rows, parts_of
 from jobs.run.build import open_benchmark
-from jobs.run.outcome import FAILURE
+from jobs.run.driver import FAILURE
 from jobs.run.run_dirs import make_run_dir
 from pipeline.rows import ANSWER
 from pipeline.storage import Storage
@@ -83,7 +83,9 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
         ValueError: If the harness has none of the run's benchmarks, or questions have no answer.
     """
     facts, job = JobFacts.load(run_dir), _job_of(run_dir)
-    answers = _answers_by_cell(run_dir)
+    tables = [AnswerColumns(table).table for table in parts_of(run_dir).whole_clips()]
+    parts = [one.select([n for n in _COLUMNS if n in one.column_names]) for one in tables]
+    answers = pd.concat([one.to_pandas() for one in parts], ignore_index=True)
     folder = output or run_dir / "export" / harness
     date, partial = datetime.now(), job.limit is not None or job.shard is not None
     paths: list[Path] = []
@@ -93,7 +95,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
             logger.warning("%s: not in %s; skipped", section.name, _TITLES[harness])
             continue
         for cell in (cell for cell in facts.cells if cell.benchmark == section.name):
-            rows = answers.get((section.name, cell.name), pd.DataFrame(columns=list(_COLUMNS)))
+            rows = answers[(answers["benchmark"] == section.name) & (answers["cell"] == cell.name)]
             model = _slug(f"{facts.model}-{cell.name}")
             with in_one_line(section.name, type(benchmark)):
                 if harness == "vlmevalkit":
@@ -184,7 +186,7 @@ def read_files(
     method = about.method or given_name
     retention = {} if about.retention is None else {"retention": about.retention}
     cell = CellFacts(
-        name=methods.cell_name({"name": method, **retention}),
+        name=recipe.cell_name({"name": method, **retention}),
         benchmark=about.benchmark.name,
         method=method,
         retention=retention.get("retention", 1.0),
@@ -222,14 +224,6 @@ def _num_frames(about_run: Mapping[str, Any]) -> int | None:
         given = dict(one.split("=", 1) for one in given.split(",") if "=" in one)
     stated = (str(given[name]) for name in _FRAMES if name in given)
     return next((int(one) for one in stated if one.isdecimal()), None)
-
-
-def _answers_by_cell(run_dir: Path) -> dict[tuple[str, str], pd.DataFrame]:
-    """Benchmark and cell -> its answers, with the columns that an export needs."""
-    tables = [AnswerColumns(table).table for table in parts_of(run_dir).whole_clips()]
-    parts = [one.select([n for n in _COLUMNS if n in one.column_names]) for one in tables]
-    frame = pd.concat([one.to_pandas() for one in parts], ignore_index=True)
-    return {(str(b), str(c)): own for (b, c), own in frame.groupby(["benchmark", "cell"])}
 
 
 def _job_of(run_dir: Path) -> recipe.Job:

@@ -38,11 +38,7 @@ import pyarrow as pa
 from pipeline.clips import ANSWER_QUESTIONS
 from pipeline.rows import ANSWER, AnswerRow, are_failed, to_table
 from pipeline.stages.answer import answer_row, failure, prompt_digest
-from tango_core.benchmarks.annotated import (
-    AnnotatedBenchmark,
-    Record,
-    plain,
-)
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, plain
 from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_failure
 from tango_core.benchmarks.tables import is_missing, number_of, read_rows
 from tango_core.errors import InputError
@@ -133,31 +129,19 @@ def replies_of(
     """Return question id -> reply for one cell of a run.
 
     Args:
-        answers: Rows of `answers/*.parquet` of one cell.
-        benchmark: The benchmark; rows of other benchmarks are skipped.
+        answers: Rows of `answers/*.parquet` of one cell and benchmark.
+        benchmark: The benchmark.
         failed: Reply to write for questions whose answer failed.
         partial: Whether the run may cover only a part of the questions (`limit`, `shard`).
 
     Raises:
-        InputError: If the rows are of several cells, or a question has no row and `partial` is not
-            set.
+        InputError: If a question has no row and `partial` is not set, or all have none.
     """
-    rows = answers[answers["benchmark"] == benchmark.name]
-    cells = sorted(set(rows["cell"]))
-    if len(cells) != 1:
-        raise InputError(
-            f"a result file holds one cell of one benchmark; for {benchmark.name} these answers "
-            f"have {', '.join(map(repr, cells)) or 'none'}; keep the rows of one"
-        )
-    has_failed = are_failed(pa.Table.from_pandas(rows[["status", "prompt_tokens"]]))
-    replies = {
-        str(question): failed if has_no_reply else str(text)
-        for question, text, has_no_reply in zip(
-            rows["question_id"], rows["text"], has_failed, strict=True
-        )
-    }
+    has_failed = are_failed(pa.Table.from_pandas(answers[["status", "prompt_tokens"]]))
+    texts = answers["text"].astype(str).mask(has_failed, failed)
+    replies = dict(zip(answers["question_id"].astype(str), texts, strict=True))
     absent = [r.question.id for r in benchmark.records() if r.question.id not in replies]
-    if absent and not partial:
+    if absent and not (partial and replies):
         raise InputError(
             f"{len(absent)} questions of {benchmark.name} have no answer, e.g. {absent[0]!r}; "
             "finish the run first (--resume)"
@@ -172,9 +156,10 @@ def answer_rows(
     source: Path,
     *,
     partial: bool = False,
-    logged: Mapping[str, Logged] | None = None,
 ) -> pd.DataFrame:
     """Convert imported replies into rows of `answers/*.parquet`, one per question.
+
+    Replies are scored by our rules.
 
     Args:
         replies: Question id -> reply; `None` and absent questions are failures.
@@ -182,52 +167,28 @@ def answer_rows(
         cell: Name of the cell; also used as its method.
         source: The imported file, named in the `error` column.
         partial: Skip absent questions instead of counting them as failures.
-        logged: Question id -> what the file states of a reply; `None` for replies alone.
     """
-    rows = []
+    protocol, rows = benchmark.protocol, []
+    score = protocol.harness_score
     for record in benchmark.records():
-        name = record.question.id
-        if not partial or name in replies:
-            row = _answer_row(record, replies.get(name), benchmark, cell, source)
-            if logged and name in logged:
-                digest = _prompt_digest(record, logged[name].prompt, benchmark)
-                score = logged[name].score
-                stated = row.harness_score if score is None else score
-                row = replace(row, harness_score=stated, prompt_digest=digest)
-            rows.append(row)
+        question = record.question
+        if partial and question.id not in replies:
+            continue
+        reply = replies.get(question.id)
+        failed = reply is None or is_failure(reply)
+        failed |= score is not None and reply == protocol.failed_reply
+        status = ANSWER_QUESTIONS.failure if failed else "ok"
+        answer = replace(failure(status), text="" if failed else str(reply))
+        error = f"no reply in {source}" if failed else None
+        facts = AnswerRow(
+            benchmark=benchmark.name, video_id=record.video_id, cell=cell, method=cell
+        )
+        row = answer_row(facts, question, answer, protocol, error)
+        # The harness may count its own failure messages like replies.
+        counted = protocol.failed_reply if reply in (None, NO_REPLY, NOT_LOADED) else str(reply)
+        rows.append(replace(row, harness_score=score(counted, question) if score else None))
     frame: pd.DataFrame = to_table(rows, ANSWER).to_pandas()
     return frame
-
-
-def _answer_row(
-    record: Record, reply: str | None, benchmark: AnnotatedBenchmark, cell: str, source: Path
-) -> AnswerRow:
-    """Build one row; a reply is scored by our rules."""
-    question, protocol = record.question, benchmark.protocol
-    score = protocol.harness_score
-    failed = reply is None or is_failure(reply)
-    failed |= score is not None and reply == protocol.failed_reply
-    # The harness may count its own failure messages like replies.
-    counted = protocol.failed_reply if reply in (None, NO_REPLY, NOT_LOADED) else str(reply)
-    facts = AnswerRow(benchmark=benchmark.name, video_id=record.video_id, cell=cell, method=cell)
-    answer = (
-        failure(ANSWER_QUESTIONS.failure) if failed else replace(failure("ok"), text=str(reply))
-    )
-    error = f"no reply in {source}" if failed else None
-    row = answer_row(facts, question, answer, protocol, error)
-    return replace(row, harness_score=score(counted, question) if score else None)
-
-
-def _prompt_digest(record: Record, prompt: str | None, benchmark: AnnotatedBenchmark) -> str | None:
-    """Digest of a logged prompt, as runs record it; `None` if it is unknown.
-
-    A prompt that equals the one of our protocol has the digest of the latter, which also says what
-    stands before and after the clip. Subtitles in a prompt depend on the video.
-    """
-    if prompt is None or benchmark.subtitles:
-        return None
-    own = benchmark.protocols["lmms_eval"].render(record.question)
-    return prompt_digest(own if prompt == own.before + own.after else Prompt("", prompt))
 
 
 # Suffixes of video files; ids may contain full stops too.
@@ -441,7 +402,29 @@ def read_lmms_eval(
     matched = match_replies(logged, questions, benchmark, by_row_alone=facts.by_doc_id)
     cell = paths[0].absolute().parent.name or "lmms_eval"
     replies = {name: one.reply for name, one in matched.items()}
-    return answer_rows(replies, benchmark, cell, paths[0], partial=partial, logged=matched)
+    rows = answer_rows(replies, benchmark, cell, paths[0], partial=partial)
+    scores = rows["question_id"].map({name: one.score for name, one in matched.items()})
+    rows["harness_score"] = scores.astype(float).fillna(rows["harness_score"])
+    own = benchmark.protocols["lmms_eval"]
+    digests = {
+        record.question.id: _prompt_digest(own.render(record.question), matched[record.question.id])
+        for record in benchmark.records()
+        if record.question.id in matched and not benchmark.subtitles  # they depend on the video
+    }
+    rows["prompt_digest"] = rows["question_id"].map(digests).astype(rows["prompt_digest"].dtype)
+    return rows
+
+
+def _prompt_digest(own: Prompt, logged: Logged) -> str | None:
+    """Digest of a logged prompt, as runs record it; `None` if it is unknown.
+
+    A prompt that equals the one of our protocol has the digest of the latter, which also says what
+    stands before and after the clip.
+    """
+    if logged.prompt is None:
+        return None
+    is_own = logged.prompt == own.before + own.after
+    return prompt_digest(own if is_own else Prompt("", logged.prompt))
 
 
 # Fields of a metric that state what was read from the reply, and what is right.

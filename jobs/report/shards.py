@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jobs.config.identity import computed_part
-from jobs.config.overrides import read_recipe
+from jobs.config.overrides import computed_part, read_recipe
 from jobs.results.answer_columns import Keys
 from jobs.results.facts import JOB_FILE, JobFacts, WorkCounts
 from pipeline.storage.copies import home_of

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from jobs.config.identity import computed_part
+from jobs.config.overrides import computed_part
 from jobs.results.baselines import Setup, checkpoint_of, setup_of
 from jobs.results.cell_summary import CellSummary
 from jobs.results.comparisons import (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -35,9 +35,6 @@ from tango_core.models.checkpoints.directory import raise_if_damaged
 from tango_core.models.options import EngineName
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
-
-if TYPE_CHECKING:
-    from jobs.estimate.work import Rates
 
 logger = logging.getLogger(__name__)
 
@@ -74,21 +71,20 @@ def build(job: Job, address: str | None = None) -> BuiltJob:
     Raises:
         UserError: If a name does not exist or a setting is invalid; the message names the setting.
     """
-    opened = {
-        section.name: open_benchmark(section, job.decode.video_cache)
-        for section in job.all_benchmarks
-    }
+    benchmarks, mirrors = dict[str, Benchmark](), dict[str, Mirror]()
     wording = model_entry(job.model.name).load_family().wording
-    for benchmark, _ in opened.values():
+    for section in job.all_benchmarks:
+        benchmark, mirror = open_benchmark(section, job.decode.video_cache)
         benchmark.ask_family(wording)
+        benchmarks[section.name] = benchmark
+        if mirror is not None:
+            mirrors[section.name] = mirror
     model = model_of(job, address)
     raise_if_damaged(model.path)
     methods, skipped = methods_of(job, model)
     for name, method in methods:
         raise_if_not_served(name, method, model)
         raise_if_not_on_engine(name, method, job.engine)
-    benchmarks = {name: benchmark for name, (benchmark, _) in opened.items()}
-    mirrors = {name: mirror for name, (_, mirror) in opened.items() if mirror is not None}
     return BuiltJob(model, benchmarks, methods, skipped, mirrors)
 
 
@@ -125,22 +121,17 @@ def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
         InputError: If the harnesses of the benchmarks differ in them, because a job encodes every
             clip only once.
     """
-    found = {
-        section.protocol: {
-            name: value
-            for name, value in harness_settings(job.model.name, section.protocol).items()
-            if name not in chosen
-        }
-        for section in job.all_benchmarks
-    }
-    first, *others = found.values()
-    if any(other != first for other in others):
-        names = sorted({f"model.{name}" for settings in found.values() for name in settings})
+    protocols = dict.fromkeys(section.protocol for section in job.all_benchmarks)
+    settings = [harness_settings(job.model.name, protocol).items() for protocol in protocols]
+    found = [{key: value for key, value in one if key not in chosen} for one in settings]
+    if any(other != found[0] for other in found):
+        names = sorted({f"model.{name}" for one in found for name in one})
         raise InputError(
-            f"protocols {' and '.join(found)} use different frames with model {job.model.name}; "
-            f"run their benchmarks separately, or set {' and '.join(names)} for all of them"
+            f"protocols {' and '.join(protocols)} use different frames with model "
+            f"{job.model.name}; run their benchmarks separately, or set {' and '.join(names)} for "
+            "all of them"
         )
-    return first
+    return found[0]
 
 
 def methods_of(
@@ -157,9 +148,9 @@ def methods_of(
     llm = model.llm
     fixed: dict[str, Any] = {"num_layers": llm.num_layers, "full_layers": llm.full_layers}
     for name, options in job.all_methods:
-        if fixed.keys() & options.keys():
-            raise InputError(f"method {name!r} has no options {', '.join(fixed)}; the model has")
         try:
+            if fixed.keys() & options.keys():
+                raise InputError(f"it has no options {', '.join(fixed)}, which the model sets")
             build_method(**options)
         except UserError as error:  # a mistake is no reason to skip the method
             raise InputError(f"method {name!r}: {error}") from error
@@ -185,15 +176,11 @@ def raise_if_not_on_engine(name: str, method: Method, engine: EngineName) -> Non
     Raises:
         InputError: If it prunes inside the language model, or leaves gaps in the positions.
     """
-    if engine == "native":
-        return
-    if method.pruner is not None:
-        why = "prunes inside the language model"
-    elif method.compressor.positions == "original":
-        why = "keeps the positions of the full sequence"
-    else:
-        return
-    raise InputError(f"method {name!r} {why}, which engine {engine} cannot; set engine to native")
+    if engine != "native" and (method.pruner or method.compressor.positions == "original"):
+        raise InputError(
+            f"method {name!r} prunes inside the language model or leaves gaps in the positions, "
+            f"which engine {engine} cannot; set engine to native"
+        )
 
 
 def open_benchmark(section: BenchmarkSection, folder: str) -> tuple[Benchmark, Mirror | None]:
@@ -263,12 +250,10 @@ def device_of(job: Job, address: str | None = None) -> Device:
     if configured != "auto":
         return configured
     choice = executor_of(job, address)
-    executor = None if choice is None else choice.executor
-    if executor == "local":
+    executor = choice and choice.executor
+    if executor == "local" or (job.pools == "auto" and address is None):
         return "auto"
     if isinstance(job.pools, str):
-        if address is None:
-            return "auto"
         from pipeline.executors.cluster import connected
 
         with connected(address, job.cluster.start_timeout_s) as nodes:
@@ -288,28 +273,14 @@ def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
     """
     if not isinstance(job.pools, str):
         return job.pools
-    # Slow imports.
-    from jobs.estimate.work import CellTokens, count, stage_seconds, work_of
+    # Slow import.
+    from jobs.estimate.work import CellTokens, count, measured, stage_seconds, work_of
 
     counts = count(plan, questions=False)
     cells = [CellTokens(method.name, method.cache) for method in plan.methods]
-    rates = earlier_rates(plan, output)
+    rates = measured(output, plan.model, device_name(plan.model.device))
     seconds = stage_seconds(counts, cells, rates, answers=plan.answer)
     return AutoPools(work=work_of(plan, counts, seconds, gpus=plan.model.device != "cpu"))
-
-
-def earlier_rates(plan: Plan, output: Place) -> Rates:
-    """Timings of earlier runs in `output` with the plan's model and device."""
-    # Slow import.
-    from jobs.estimate.work import measured
-
-    model = plan.model
-    return measured(
-        output,
-        model=model.name,
-        num_frames=model.frames.num_frames,
-        device=device_name(model.device),
-    )
 
 
 def device_name(wanted: str) -> str:

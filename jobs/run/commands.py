@@ -10,20 +10,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from jobs import exit_codes
-from jobs.config.bounded_yaml import load_yaml
+from jobs.config.overrides import load_yaml
 from jobs.config.recipe import Job, RecipeError
 from jobs.extras import raise_if_missing
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob, build
-from jobs.run.driver import execute
+from jobs.run.driver import JobResult, Kind, execute
 from jobs.run.interrupt_message import all_answers_are_in, works_on
 from jobs.run.locations import Locations
-from jobs.run.outcome import JobResult, Kind
 from jobs.run.progress import Display, JsonEvents
 from jobs.run.run_dirs import find_run, finished_of_round, make_run_dir, new_run_dir, unfinished_run
-from jobs.tracking.contents import VIEW
 from jobs.tracking.live import LiveRun
 from jobs.tracking.runs import is_remote
 from pipeline.metrics import JobBoard
@@ -108,12 +106,7 @@ def run_job(
     summary = None
     with tracking as live, at_stop(lambda signal: live.end("KILLED", signal)):
         done = execute(
-            job,
-            built,
-            kind,
-            locations,
-            run_dir,
-            display.progress,
+            *(job, built, kind, locations, run_dir, display.progress),
             observers=[live, *([events] if events else [])],
             board=board,
         )
@@ -127,7 +120,7 @@ def run_job(
         with local_copy(run_dir, sent=lambda name: False) as folder:
             tracked = live.finish(folder)
     if tracked:
-        display.say("\n".join(where(live.uri, tracked, live.experiment)))
+        display.say("\n".join(where(live.uri, tracked)))
     code = exit_code(job, done, run_dir)
     if events:
         events.finished(code, summary, tracked)
@@ -163,7 +156,7 @@ def _finish_caches(done: JobResult, folder: Path, locations: Locations) -> list[
     """Write the summary of a run that filled caches; returns the lines to show."""
     facts = done.facts
     content = {
-        **done.counts(),
+        **{name: number for name, number in vars(done).items() if name.startswith("num_")},
         "facts": facts.to_json(),
         "run_id": facts.run_id,
         "work": asdict(facts.work) if facts.work else None,
@@ -188,15 +181,13 @@ def run_dir_of(job: Job, locations: Locations) -> Place:
     return found or new_run_dir(job, output, open_storage=open_storage)
 
 
-def where(tracking_uri: str, run_id: str, experiment: str) -> list[str]:
-    """How to view a run and the scores of all runs in MLflow, in lines."""
+def where(tracking_uri: str, run_id: str) -> list[str]:
+    """How to view a run in MLflow, in lines."""
     uri = redacted(tracking_uri).rstrip("/")
     page = uri if is_remote(uri) else "http://127.0.0.1:5000"
     return [
         *([] if is_remote(uri) else [f"MLflow:  mlflow ui --backend-store-uri {uri}"]),
         f"run:     {page}/#/runs/{run_id}",
-        # A link, because MLflow opens an experiment with traces, and its list without metrics.
-        f"scores:  {page}/#/experiments/{experiment}/runs?viewStateShareKey={VIEW}",
     ]
 
 
@@ -215,13 +206,11 @@ def exit_code(job: Job, result: JobResult, run_dir: Place) -> int:
 
     Logs where failed clips are listed; the driver has already logged missing answers.
     """
-    too_many = result.num_failed_clips > job.max_failures
-    if too_many and not result.num_missing:
-        logger.error(
-            "%d clip(s) failed and max_failures is %d: see %s",
-            *(result.num_failed_clips, job.max_failures, run_dir / FAILURES_FILE),
-        )
-    return exit_codes.of(not too_many and not result.num_missing)
+    failed, most = result.num_failed_clips, job.max_failures
+    if failed > most:
+        path = run_dir / FAILURES_FILE
+        logger.error("%d clip(s) failed and max_failures is %d: see %s", failed, most, path)
+    return exit_codes.of(failed <= most and not result.num_missing)
 
 
 def compare(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +13,28 @@ import psutil
 import torch
 import yaml
 from rich.console import Console
+from torch import nn
 
 from jobs.config.recipe import Job
 from jobs.estimate import work
-from jobs.estimate.memory import ActorMemory, encoder_memory, language_memory
-from jobs.run.build import GENERATED, build, earlier_rates, executor_of, make_plan, make_settings
-from jobs.run.driver import execute
+from jobs.run.build import GENERATED, build, device_name, executor_of, make_plan, make_settings
+from jobs.run.driver import Kind, execute
 from jobs.run.locations import Locations
-from jobs.run.outcome import Kind
 from jobs.run.run_dirs import new_run_dir
 from jobs.units import human_age, human_bytes
 from pipeline.clips import Pools
 from pipeline.executors.cluster import connected
-from pipeline.plan import Plan
 from pipeline.resources.cgroups import num_cpus
 from pipeline.resources.pools import placed
 from pipeline.settings import suggest_pools
 from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.kernels import advice
+from tango_core.models.language import batching
 from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
-from tango_core.models.onednn import advice
+from tango_core.models.placement import bytes_of, modules_of
+from tango_core.models.towers.encoder import largest_batch
 
 logger = logging.getLogger(__name__)
 
@@ -63,38 +64,59 @@ def estimate_job(
     storage = locations.open_storage(locations.cache_root)
     plan = make_plan(job, built, storage, answer=kind != "precompute", generate=False)
     counts = work.count(plan)
-    rates = _probe(job, locations) if probe else earlier_rates(plan, locations.output)
+    rates = (
+        _probe(job, locations)
+        if probe
+        else work.measured(locations.output, plan.model, device_name(plan.model.device))
+    )
     encoder, language = _halves(plan.model)
     cells = work.expect_tokens(plan, language)
     seconds = work.stage_seconds(counts, cells, rates, answers=counts.answers > 0)
     choice = executor_of(job, locations.address, counts.clips)
     assert choice is not None  # the clips have been counted
     on_ray = choice.executor == "ray"
-    nodes = _nodes(locations.address if on_ray else None)
-    cpus = sum(node.get("CPU", 0) for node in nodes)
+    nodes = [
+        {
+            "CPU": float(num_cpus()),
+            "GPU": float(torch.cuda.device_count()),
+            "memory": 0.7 * psutil.virtual_memory().total,  # Ray's default share for workers
+        }
+    ]
+    if on_ray and locations.address is not None:
+        with connected(locations.address) as found:
+            nodes = list(found)
     gpus = job.model.device != "cpu"
-
-    def suggest(memory: Mapping[str, ActorMemory]) -> Pools:
-        return suggest_pools(nodes, work.work_of(plan, counts, seconds, memory, gpus=gpus))
-
-    def time(pools: Pools | None) -> dict[str, Any]:
-        return work.time_job(seconds, pools, cpus, price_per_hour=price_per_hour)
-
     # The GPUs of a suggested pool do not depend on the memory of its actors.
-    pools = suggest({}) if isinstance(job.pools, str) else job.pools
-    settings = make_settings(job, locations.address, choice.executor, pools)
+    suggested = suggest_pools(nodes, work.work_of(plan, counts, seconds, gpus=gpus))
+    own = None if isinstance(job.pools, str) else job.pools
+    settings = make_settings(job, locations.address, choice.executor, own or suggested)
     memory: dict[str, ActorMemory] = {}
     if encoder is not None:
         device = placed(plan.model, settings, "compress").device
         memory["compress"] = encoder_memory(encoder, device)
     if plan.answer:
         engine = language.engine if language is not None else None
-        model = engine.model if isinstance(engine, NativeEngine) else None
-        device = placed(plan.model, settings, "answer").device
-        questions = _questions(job, plan, cells, counts)
-        memory["answer"] = language_memory(model, plan.model, device, **questions)
-    suggested = suggest(memory)
-    own = suggested if isinstance(job.pools, str) else job.pools
+        alone = job.mode == "profile"
+        shares = not alone and any(one.method.pruner is None for one in plan.methods)
+        num_clips = max(1, counts.clips - counts.without_file)
+        memory["answer"] = language_memory(
+            engine.model if isinstance(engine, NativeEngine) else None,
+            plan.model,
+            placed(plan.model, settings, "answer").device,
+            longest=max((one.longest for one in cells), default=0),
+            reply=max((one.max_new_tokens for one in plan.protocols.values()), default=16),
+            together=max(1, -(-counts.questions // num_clips)) if shares else 1,
+            prompts=max(1, counts.answers),
+            batch_tokens=1 if alone else settings.batch_tokens,
+        )
+    actor_bytes = {name: one.total for name, one in memory.items()}
+    suggested = suggest_pools(nodes, work.work_of(plan, counts, seconds, actor_bytes, gpus=gpus))
+
+    def time(pools: Pools) -> dict[str, Any]:
+        cpus = sum(node.get("CPU", 0) for node in nodes)
+        used = pools if on_ray else None
+        return work.time_job(seconds, used, cpus, price_per_hour=price_per_hour)
+
     return {
         "model": plan.model.name,
         "advice": advice(plan.model),
@@ -107,7 +129,7 @@ def estimate_job(
         "measured_in": list(rates.runs),
         "executor": choice.executor,
         "nodes": [dict(node) for node in nodes],
-        "time": time(own if on_ray else None),
+        "time": time(own or suggested),
         "suggested": {"pools": asdict(suggested), "time": time(suggested) if on_ray else None},
     }
 
@@ -115,15 +137,21 @@ def estimate_job(
 def _probe(job: Job, locations: Locations) -> work.Rates:
     """Measure the first clips now, in a temporary directory."""
     limit = min(PROBE_CLIPS, job.limit) if isinstance(job.limit, int) else PROBE_CLIPS
-    small = replace(
-        job, limit=limit, shard=None, executor="local", mode="throughput", pools=Pools()
-    )
     with tempfile.TemporaryDirectory(prefix="tango-probe-") as folder:
         sections = [
             replace(one, root=folder) if one.name == GENERATED else one
-            for one in small.all_benchmarks
+            for one in job.all_benchmarks
         ]
-        small = replace(small, benchmark=None, benchmarks=tuple(sections))
+        small = replace(
+            job,
+            benchmark=None,
+            benchmarks=tuple(sections),
+            limit=limit,
+            shard=None,
+            executor="local",
+            mode="throughput",
+            pools=Pools(),
+        )
         where = Locations(Path(folder), open_storage=locations.open_storage)
         built = build(small)
         run_dir = new_run_dir(small, where.output)
@@ -134,41 +162,117 @@ def _probe(job: Job, locations: Locations) -> work.Rates:
 
 def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | None]:
     """Vision encoder and language model without weights; `None` where the checkpoint is missing."""
-    encoder: VisionEncoder | None = None
-    language: LayoutAndEngine | None = None
     try:
         encoder = load_encoder(spec, device="meta")
-        loaded = load_language_model(spec, device="meta")
-        language = loaded if isinstance(loaded, LayoutAndEngine) else None
+        language = load_language_model(spec, device="meta")
     except (OSError, UserError) as error:
         logger.warning("some numbers cannot be estimated without the checkpoint: %s", error)
-    return encoder, language
+        return None, None
+    return encoder, language if isinstance(language, LayoutAndEngine) else None
 
 
-def _questions(
-    job: Job, plan: Plan, cells: Sequence[work.CellTokens], counts: work.Counts
-) -> dict[str, Any]:
-    """Describe the questions of an answer actor as arguments of `language_memory`."""
-    alone = job.mode == "profile"
-    shares = not alone and any(one.method.pruner is None for one in plan.methods)
-    num_clips = max(1, counts.clips - counts.without_file)
-    batch_tokens = job.answer.batch_tokens
-    return {
-        "longest": max((one.longest for one in cells), default=0),
-        "reply": max((one.max_new_tokens for one in plan.protocols.values()), default=16),
-        "together": max(1, -(-counts.questions // num_clips)) if shares else 1,
-        "prompts": max(1, counts.answers),
-        "batch_tokens": 1 if alone else None if batch_tokens == "auto" else batch_tokens,
-    }
+@dataclass(frozen=True)
+class ActorMemory:
+    """Bytes of one actor of a stage.
+
+    Weights are exact where the checkpoint is on this machine. Activations are the widest layer's,
+    which is what the stock kernels keep at once; allocators and CUDA itself take about a gibibyte
+    more. On a GPU, `answer.batch_tokens: auto` counts with its fewest tokens.
+
+    Attributes:
+        weights: Weights of the half of the model that it holds.
+        activations: Intermediate results for its largest input.
+        kv: Keys, values and recurrent states of all prompts in flight; 0 for an encoder.
+    """
+
+    weights: float
+    activations: float
+    kv: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Sum of the parts."""
+        return self.weights + self.activations + self.kv
 
 
-def _nodes(address: str | None) -> list[dict[str, float]]:
-    """Resources of the cluster at an address, or of this machine."""
-    if address is not None:
-        with connected(address) as nodes:
-            return nodes
-    memory = 0.7 * psutil.virtual_memory().total  # Ray's default share for workers
-    return [{"CPU": float(num_cpus()), "GPU": float(torch.cuda.device_count()), "memory": memory}]
+def encoder_memory(encoder: VisionEncoder, device: str) -> ActorMemory:
+    """Estimate the memory of an actor with the vision half.
+
+    Args:
+        encoder: Loaded on the device `meta`.
+        device: Device of the actor; `"auto"` is decided as on this machine.
+    """
+    modules = modules_of(encoder)
+    layers = [layer for one in modules for layer in one.modules()]
+    spec = encoder.spec
+    frames = spec.frames
+    side = max(1, int((frames.max_pixels or frames.multiple**2) ** 0.5))
+    height, width = frames.size or (side, side)
+    # Patches of a frame, from the convolution that cuts it.
+    patches = [
+        (height // layer.stride[-2]) * (width // layer.stride[-1])
+        for layer in layers
+        if isinstance(layer, (nn.Conv2d, nn.Conv3d)) and layer.stride[-1] >= 2
+    ]
+    widest = max((one.out_features for one in layers if isinstance(one, nn.Linear)), default=1)
+    at_once = largest_batch(spec.encode_batch, device, frames.num_frames)
+    rows = max(patches, default=1) * at_once
+    itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
+    pixels = 4.0 * 3 * height * width * frames.num_frames
+    # Tokens of one row are small beside the rest. Those of several rows (DeepStack) are not, and
+    # are there once more while they are stored.
+    rows_of_token = 1 + spec.companions if spec.companions else 0
+    num_positions, grid = work.grid_of(spec)
+    features = 2.0 * num_positions * grid[0] * grid[1] * rows_of_token * spec.llm.hidden_size
+    return ActorMemory(bytes_of(modules), (rows * widest + features) * itemsize + pixels)
+
+
+def language_memory(
+    model: nn.Module | None,
+    spec: ModelSpec,
+    device: str,
+    *,
+    longest: int,
+    reply: int = 16,
+    together: int = 1,
+    prompts: int = 1,
+    batch_tokens: int | None = None,
+) -> ActorMemory:
+    """Estimate the memory of an actor with the language half.
+
+    Args:
+        model: On the device `meta`; `None` counts the weights from the shape alone.
+        spec: From `describe_model`.
+        device: Device of the actor; `"auto"` is decided as on this machine.
+        longest: Tokens of the longest prompt, its reply left out.
+        reply: Tokens that a reply may have.
+        together: Questions about one clip that share the computation of it; 1 for none.
+        prompts: Prompts of the whole job.
+        batch_tokens: Tokens per batch; `None` is `auto`.
+    """
+    shape = spec.llm
+    itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
+    if model is not None:
+        weights = float(bytes_of([model]))
+    else:  # a stock decoder with an untied output
+        layers = sum(map(shape.weights_of, range(shape.num_layers)))
+        weights = (layers + 2.0 * shape.vocab_size * shape.hidden_size) * itemsize
+    per_token = 2 * len(shape.full_layers) * shape.num_kv_heads * shape.head_dim * itemsize
+    per_row = batching.row_bytes(shape.hidden_size, shape.intermediate_size, itemsize)
+    if batch_tokens is None:
+        on_gpu = device != "cpu" and (device != "auto" or torch.cuda.is_available())
+        on_cpu = batching.on_cpu(shape.weights_of(0) * itemsize)
+        batch_tokens = batching.on_gpu(0, per_token + per_row) if on_gpu else on_cpu
+    need = longest + reply
+    held = batching.held_tokens(batch_tokens, need, together, prompts)
+    at_once = held // need
+    # Prompts that share a prefix compute it once; what they have of their own is short.
+    passes = -(-at_once // min(together, batching.MAX_BATCH))
+    return ActorMemory(
+        weights=weights,
+        activations=passes * longest * per_row + 4.0 * shape.vocab_size * at_once,
+        kv=float(held * per_token + at_once * shape.state_bytes(itemsize)),
+    )
 
 
 _PARTS = {"weights": "weights", "activations": "activations", "kv": "keys and values"}

@@ -174,10 +174,10 @@ class JsonEvents:
             {
                 "benchmark": cell.benchmark,
                 "cell": cell.name,
-                "accuracy": cell.accuracy.value if cell.accuracy else None,
+                "accuracy": cell.accuracy and cell.accuracy.value,
                 "metric": cell.metric,
-                "score": cell.headline.value if cell.headline else None,
-                "ci95": [cell.headline.low, cell.headline.high] if cell.headline else None,
+                "score": cell.headline and cell.headline.value,
+                "ci95": cell.headline and [cell.headline.low, cell.headline.high],
                 "questions": cell.counts.num_questions,
                 "failed": cell.counts.num_failed,
             }

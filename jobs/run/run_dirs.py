@@ -13,10 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.config.bounded_yaml import load_yaml
-from jobs.config.identity import computed_part, job_digest
-from jobs.config.overrides import recipe_of
-from jobs.config.recipe import Job, RecipeError
+from jobs.config.overrides import computed_part, load_yaml, recipe_of
+from jobs.config.recipe import Job, RecipeError, job_digest
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.locations import OpenStorage
@@ -133,9 +131,16 @@ def claim(
     """
     storage = open_storage(run_dir)
     if storage.exists(JOB_FILE):
-        old = storage.read(JOB_FILE)
-        _raise_if_other_job(job, old, run_dir)
-        recipe = recipe_name(old)
+        job_file = storage.read(JOB_FILE)
+        recipe = recipe_name(job_file)
+        old = computed_part(recipe_of(job_file, str(run_dir / JOB_FILE)))
+        new = computed_part(load_yaml(job.to_yaml()))
+        changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        if changed:
+            raise RecipeError(
+                f"--resume {run_dir}: the recipe's {', '.join(changed)} differs from that run; "
+                f"resume it with {run_dir / JOB_FILE}, or {_START_ANEW}"
+            )
     first = f"{_RECIPE_MARK}{recipe}\n" if recipe else ""
     storage.write(JOB_FILE, (first + job.to_yaml()).encode())
     if answers:
@@ -146,19 +151,6 @@ def recipe_name(job_file: bytes) -> str:
     """The recipe file recorded in a `job.yaml`; "" if none is recorded."""
     first = job_file.partition(b"\n")[0].decode(errors="replace")
     return first.removeprefix(_RECIPE_MARK) if first.startswith(_RECIPE_MARK) else ""
-
-
-def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Place) -> None:
-    """Refuse to continue a run with a recipe that computes something else."""
-    job_file = run_dir / JOB_FILE
-    old = computed_part(recipe_of(old_recipe, str(job_file)))
-    new = computed_part(load_yaml(job.to_yaml()))
-    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    if changed:
-        raise RecipeError(
-            f"--resume {run_dir}: the recipe's {', '.join(changed)} differs from that run; "
-            f"resume it with {job_file}, or {_START_ANEW}"
-        )
 
 
 def unfinished_run(
@@ -198,14 +190,11 @@ def finished_of_round(
         open_storage: Opens directories.
     """
     newest = [next(_runs_of(job, output, open_storage), "") for job in jobs]
-    begun = newest[0][:_STAMP]
-    found = {
-        number: output / name
-        for number, name in enumerate(newest)
-        if begun
-        and name[:_STAMP] >= begun
-        and _is_finished(open_storage(output / name), jobs[number])
-    }
+    begun, found = newest[0][:_STAMP], dict[int, Place]()
+    for number, name in enumerate(newest):
+        storage = open_storage(output / name)
+        if begun and name[:_STAMP] >= begun and _is_finished(storage, jobs[number]):
+            found[number] = output / name
     if len(found) == len(jobs):
         return {}
     for run_dir in found.values():
@@ -226,8 +215,6 @@ def _is_finished(storage: Storage, job: Job) -> bool:
     """Whether a run has a summary and at most `max_failures` failed clips."""
     if not (storage.exists(FACTS_FILE) and storage.exists(SUMMARY_FILE)):
         return False
-    if not storage.exists(FAILURES_FILE):
-        return True
     try:
         failures = read_sealed(storage, FAILURES_FILE, must=False).table
     except DamagedFileError:
@@ -249,13 +236,10 @@ def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: boo
     Raises:
         RecipeError: If kept answers came from other caches, code or another tokenizer.
     """
+    pruners = {one.name: type(one.method.pruner) for one in plan.methods if one.method.pruner}
     record = {
         "caches": {method.name: method.cache for method in plan.methods},
-        "code": {
-            method.name: pruner_identity(type(method.method.pruner))
-            for method in plan.methods
-            if method.method.pruner is not None
-        },
+        "code": {name: pruner_identity(pruner) for name, pruner in pruners.items()},
         "words": words_digest(plan.model.path, plan.model.revision),
     }
     if continued and storage.exists(CACHES_FILE):

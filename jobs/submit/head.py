@@ -7,8 +7,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ import requests
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobSubmissionClient
 
+from jobs import exit_codes
 from jobs.report.formatting import Table
 from jobs.submit.request import Request, write_package
 from pipeline.errors import ClusterError
@@ -34,7 +34,6 @@ SUBMIT_PATIENCE_S, FOLLOW_PATIENCE_S = 60.0, 120.0
 """Seconds for which requests to a head that does not answer are repeated."""
 _PAUSE_S = 2.0
 _TIMEOUT_S = 60.0
-_HEADER = ("job", "status", "exit", "command", "recipe", "user", "started", "took")
 _PORT = 8265
 _DASHBOARD = f"give the head's dashboard, by default http://head:{_PORT}"
 _RAY_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
@@ -110,8 +109,7 @@ class Head:
         hidden = {name: os.environ.pop(name) for name in _RAY_VARIABLES if name in os.environ}
         try:
             raise_if_unreachable(url)
-            with self._errors_as_head_errors():
-                self._client = _Client(url)
+            self._client: _Client = self._call(_Client, url)
         except (ClusterError, HeadError) as error:  # often the port is wrong or missing
             raise type(error)(f"{str(error).rstrip('.')}; {_DASHBOARD}") from error
         finally:
@@ -123,8 +121,21 @@ class Head:
         Raises:
             HeadError: If the head refuses the request or does not answer.
         """
-        with self._errors_as_head_errors():
-            return getattr(self._client, method)(*arguments, **keywords)
+        return self._call(getattr(self._client, method), *arguments, **keywords)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Send a request; raise its errors as `HeadError` with a one-line message."""
+        try:
+            return function(*arguments, **keywords)
+        except AuthenticationError as error:
+            raise HeadError(
+                f"{self.url} requires a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or "
+                f"RAY_AUTH_TOKEN_PATH ({_short(error)})"
+            ) from error
+        except OSError as error:  # base class of all errors of `requests`
+            raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
+        except (RuntimeError, TypeError, KeyError) as error:
+            raise HeadError(f"{self.url} refuses the request: {_short(error)}") from error
 
     def jobs(self) -> list[JobDetails]:
         """The jobs that `tango submit` has sent to this cluster, the oldest first."""
@@ -164,7 +175,10 @@ class Head:
         same = [job for job in running if request.is_same(job.metadata or {})]
         if same and not request.new:
             return str(same[-1].submission_id), False
-        job_id = next_id(request.digest, jobs)
+        beginning = f"{PREFIX}{request.digest[:10]}-"
+        numbers = [str(job.submission_id).removeprefix(beginning) for job in jobs]
+        number = 1 + max((int(one) for one in numbers if one.isdecimal()), default=0)
+        job_id = f"{beginning}{number}"
 
         def send() -> None:
             try:
@@ -232,33 +246,11 @@ class Head:
                     raise
                 self._clock.sleep(_PAUSE_S)
 
-    @contextmanager
-    def _errors_as_head_errors(self) -> Iterator[None]:
-        """Convert errors of a request into `HeadError` with a one-line message."""
-        try:
-            yield
-        except AuthenticationError as error:
-            raise HeadError(
-                f"{self.url} requires a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or "
-                f"RAY_AUTH_TOKEN_PATH ({_short(error)})"
-            ) from error
-        except OSError as error:  # base class of all errors of `requests`
-            raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
-        except (RuntimeError, TypeError, KeyError) as error:
-            raise HeadError(f"{self.url} refuses the request: {_short(error)}") from error
-
 
 def _short(error: BaseException) -> str:
     """The last line of an error, which in Ray's errors may be a whole traceback."""
     lines = redacted(str(error).replace("\\n", "\n")).strip().splitlines()
     return lines[-1].strip()[:300] if lines else type(error).__name__
-
-
-def next_id(digest: str, jobs: Iterable[JobDetails]) -> str:
-    """The next unused id `tango-<digest>-<number>` on the cluster."""
-    beginning = f"{PREFIX}{digest[:10]}-"
-    numbers = [str(job.submission_id).removeprefix(beginning) for job in jobs]
-    return f"{beginning}{max((int(n) for n in numbers if n.isdecimal()), default=0) + 1}"
 
 
 def exit_code(details: JobDetails) -> int:
@@ -270,7 +262,8 @@ def exit_code(details: JobDetails) -> int:
     if details.driver_exit_code is not None:
         code = int(details.driver_exit_code)
         return code if code >= 0 else 128 - code
-    return {"SUCCEEDED": 0, "STOPPED": 143}.get(str(details.status.value), 2)
+    ended = {"SUCCEEDED": exit_codes.OK, "STOPPED": 143}
+    return ended.get(str(details.status.value), exit_codes.MISTAKE)
 
 
 def as_plain(job: JobDetails) -> dict[str, Any]:
@@ -292,25 +285,30 @@ def as_plain(job: JobDetails) -> dict[str, Any]:
     }
 
 
+# Heading of the table -> key of `as_plain`.
+_COLUMNS = {
+    **{"job": "id", "status": "status", "exit": "exit_code", "command": "command"},
+    **{"recipe": "recipe", "user": "user", "started": "started_at", "took": "seconds"},
+}
+
+
 def table(jobs: Sequence[JobDetails]) -> str:
     """Format jobs as a table with one line per job."""
-    names = ("id", "status", "exit_code", "command", "recipe", "user", "started_at", "seconds")
-    rows = [
-        tuple("-" if plain[name] is None else str(plain[name]) for name in names)
-        for plain in map(as_plain, jobs)
-    ]
-    return "\n".join(Table(_HEADER, rows).plain(right={"exit", "took"}))
+    rows = [[_text(plain[key]) for key in _COLUMNS.values()] for plain in map(as_plain, jobs)]
+    return "\n".join(Table(list(_COLUMNS), rows).plain(right={"exit", "took"}))
 
 
 def lines(job: JobDetails) -> str:
     """Format the details of one job, one per line."""
     plain = {**as_plain(job), "message": " ".join((job.message or "").split())[:500]}
-    return "\n".join(
-        f"{name.replace('_', ' ') + ':':<12} {'-' if value is None else value}"
-        for name, value in plain.items()
-    )
+    names = [name.replace("_", " ") + ":" for name in plain]
+    return "\n".join(f"{n:<12} {_text(v)}" for n, v in zip(names, plain.values(), strict=True))
 
 
 def as_json(jobs: Sequence[JobDetails]) -> str:
     """Format jobs as a JSON list."""
     return json.dumps([as_plain(job) for job in jobs], indent=2)
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)

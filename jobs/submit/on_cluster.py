@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
     if given.version:
-        _raise_if_other_version(given.version)
+        _exit_if_other_version(given.version)
     here = Path(__file__).parent.absolute()
     directory = Path(os.path.expanduser(os.path.expandvars(given.directory))).absolute()
     try:
@@ -47,7 +47,7 @@ def main() -> None:
     runpy.run_module("jobs.cli.entry", run_name="__main__", alter_sys=True)
 
 
-def _raise_if_other_version(wanted: str) -> None:
+def _exit_if_other_version(wanted: str) -> None:
     """Exit with a message unless the installed version equals the client's."""
     try:
         found = metadata.version(DISTRIBUTION)

@@ -14,19 +14,16 @@ from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
-from jobs.config.bounded_yaml import YamlError, load_yaml
-from jobs.config.identity import jobs_digest
-from jobs.config.recipe import Job
+from jobs.config.overrides import YamlError, load_yaml
+from jobs.config.recipe import Job, jobs_digest
 from jobs.submit import on_cluster
 from jobs.units import human_bytes
 from pipeline.redaction import holds_credentials, is_secret, redacted
 from tango_core.errors import InputError
 
 logger = logging.getLogger(__name__)
-
-Command = Literal["evaluate", "sweep", "precompute"]
 
 RECIPE_FILE = "tango_recipe.yaml"
 START_FILE = "tango_start.py"
@@ -66,7 +63,7 @@ class Request:
     """
 
     jobs: tuple[Job, ...]
-    command: Command
+    command: str
     recipe: str
     recipe_name: str
     options: tuple[str, ...] = ()
@@ -140,14 +137,10 @@ def read_runtime_env(
         InputError: If the file is not a runtime environment, a variable is not set, or a variable
             outside of `visible` looks like a secret.
     """
-    content: Any = {}
-    if path is not None:
-        try:
-            content = load_yaml(path.read_bytes()) or {}
-        except YamlError as error:
-            raise InputError(f"--runtime-env {path} {error}") from error
-        except OSError as error:
-            raise InputError(f"--runtime-env {path} cannot be read: {error.strerror}") from error
+    try:
+        content: Any = (load_yaml(path.read_bytes()) if path is not None else None) or {}
+    except (YamlError, OSError) as error:
+        raise InputError(f"--runtime-env {path} cannot be read: {error}") from error
     in_file = content.get("env_vars", {}) if isinstance(content, dict) else None
     if not isinstance(in_file, dict) or "working_dir" in content:
         raise InputError(
@@ -155,10 +148,7 @@ def read_runtime_env(
             "value}}} without working_dir; use --working-dir for that"
         )
     # Ray requires strings.
-    found = {
-        str(name): value if isinstance(value, str) else json.dumps(value)
-        for name, value in in_file.items()
-    }
+    found = {str(k): v if isinstance(v, str) else json.dumps(v) for k, v in in_file.items()}
     found |= dict(_variable("--env", one) for one in variables)
     shown = dict(_variable("--env-visible", one) for one in visible)
     secrets = [name for name in found if name not in shown and is_secret(name, found[name])]
@@ -169,8 +159,7 @@ def read_runtime_env(
             "secret, or a file such as ~/.mlflow/credentials or ~/.aws/credentials), or, if "
             f"everybody may read it, pass --env-visible {secrets[0]}"
         )
-    found |= shown
-    return {**content, "env_vars": found} if found else content
+    return {**content, "env_vars": found | shown} if found or shown else content
 
 
 def _variable(option: str, text: str) -> tuple[str, str]:
@@ -206,18 +195,18 @@ def package_files(
             if path.is_file() and path.suffix != ".pyc":
                 files[(Path(name) / path.relative_to(package)).as_posix()] = path
     if working_dir is not None:
-        found = {path.relative_to(working_dir): path for path in kept_files(working_dir)}
-        secrets = [name for name in found if looks_secret(name) and name not in include]
-        if secrets:
-            logger.warning(
-                "not uploaded, because it looks like a secret: %s; upload it with --include FILE",
-                ", ".join(map(str, secrets)),
-            )
+        found = [path.relative_to(working_dir) for path in kept_files(working_dir)]
         for one in include:
             if not (working_dir / one).is_file():
                 raise InputError(f"--include {one}: no such file in --working-dir {working_dir}")
-            found[one] = working_dir / one
-        files |= {name.as_posix(): found[name] for name in found if name not in secrets}
+        secrets = [str(name) for name in found if looks_secret(name) and name not in include]
+        if secrets:
+            logger.warning(
+                "not uploaded, because it looks like a secret: %s; upload it with --include FILE",
+                ", ".join(secrets),
+            )
+        sent = {*map(str, (*found, *include))}.difference(secrets)
+        files |= {Path(name).as_posix(): working_dir / name for name in sorted(sent)}
     if sum(path.stat().st_size for path in files.values()) > MAX_BYTES:
         raise InputError(
             f"--working-dir {working_dir}: {size_line(files)} exceed the maximum of "

@@ -1,65 +1,19 @@
-"""Contents of an MLflow run: metrics, parameters, tags, dataset inputs, description, replies."""
+"""Contents of an MLflow run: metrics, parameters, tags and description."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.quantities import Comparison, to_plain
-from pipeline.progress.parts import AnswerParts
-from pipeline.redaction import redacted
 from pipeline.runtime import process
 from tango_core.metrics import Estimate
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from mlflow.entities import DatasetInput
-
-PREDICTIONS = "predictions.json"
-TABLE_MARK = json.dumps([{"path": PREDICTIONS, "type": "table"}])
-"""Tag that makes MLflow's evaluation view show the file as a table."""
-MAX_TAG = 5000
-"""Maximum length of a tag in MLflow's stores."""
-MAX_REPLIES = 500
-"""Maximum number of rows per cell in a table of replies, which the UI loads completely."""
 _MAX_ROWS = 30
-VIEW = "scores"
-"""Key of the saved view of the experiment; MLflow offers it under "Views" and by a link."""
-VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
-_DATASET_KEYS = ("benchmark", "split", "seed", "protocol", "root", "limit", "shard")
-# The most important columns first: the UI shows only those without scrolling.
-_REPLY_COLUMNS = (
-    *("question_id", "correct", "text", "answer_text", "choice_text", "status"),
-    *("tokens_kept", "tokens_total", "benchmark", "video_id", "error"),
-)
-
-
-def view_of_experiment() -> str:
-    """The saved view "Scores": a row per cell, headline metrics first, the best score on top."""
-    metrics = ("accuracy", "vs_full", "tokens_kept", "prefill_ms")
-    card = {"metricSectionId": VIEW, "deleted": False, "isGenerated": False}
-    trade = {"xaxis": {"key": "tokens_kept", "type": "METRIC"}}
-    trade |= {"yaxis": {"key": "accuracy", "type": "METRIC"}}
-    bars = [{**card, "uuid": one, "type": "BAR", "metricKey": one} for one in metrics]
-    columns = [f"metrics.`{name}`" for name in metrics]
-    state = {
-        "searchFilter": "tags.cell LIKE '%'",
-        "orderByKey": "metrics.`accuracy`",
-        "orderByAsc": False,
-        "selectedColumns": [*columns, "tags.`model`", "tags.`benchmark`", "tags.`num_frames`"],
-        "isAccordionReordered": True,  # keeps the section of the view above all others
-        "compareRunSections": [{"uuid": VIEW, "name": "Scores", "display": True}],
-        "compareRunCharts": [{**card, "uuid": "trade", "type": "SCATTER", **trade}, *bars],
-    }
-    made = 1_764_000_000_000  # fixed, so that an unchanged view is not written again
-    return json.dumps({"name": "Scores", "createdAt": made, "state": json.dumps(state)})
 
 
 def headline_metrics(cell: CellSummary) -> dict[str, float]:
@@ -232,12 +186,13 @@ def job_tags(recipe: Mapping[str, Any], kind: str) -> dict[str, str]:
         recipe: Parsed content of `job.yaml`.
         kind: The command.
     """
+    benchmarks = [recipe.get("benchmark"), *(recipe.get("benchmarks") or ())]
     methods = [recipe.get("method"), *(recipe.get("methods") or ())]
     model = recipe.get("model") or {}
     return _filled(
         _search_tags(
             (kind, model.get("name"), model.get("num_frames"), recipe.get("mode")),
-            [str(one["name"]) for one in _benchmarks_of(recipe)],
+            [str(one["name"]) for one in benchmarks if one],
             [str(one["name"]) for one in methods if one],
         )
     )
@@ -267,49 +222,12 @@ def _search_tags(
     }
 
 
-def _benchmarks_of(recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The benchmark sections of a recipe."""
-    sections = [recipe.get("benchmark"), *(recipe.get("benchmarks") or ())]
-    return [section for section in sections if isinstance(section, Mapping) and section]
-
-
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
-
-
-def datasets_of(recipe: Mapping[str, Any], benchmark: str | None = None) -> list[DatasetInput]:
-    """One MLflow dataset input per benchmark of a recipe.
-
-    The digest depends only on the recipe (benchmark, split, seed, protocol, limit, shard), so runs
-    with the same questions have the same digest; the files are not read.
-
-    Args:
-        recipe: Parsed content of `job.yaml`; empty for an imported run.
-        benchmark: Name of a single benchmark; `None` for all.
-    """
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    inputs = []
-    for section in _benchmarks_of(recipe):
-        name = str(section["name"])
-        if benchmark not in (None, name):
-            continue
-        settings = {**recipe, **section, "benchmark": name}
-        selection = {k: settings[k] for k in _DATASET_KEYS if settings.get(k) is not None}
-        root = selection.pop("root", None) or f"generated: {name}"
-        dataset = Dataset(
-            name=f"{name}:{section.get('split', 'test')}",
-            digest=hashlib.sha256(json.dumps(selection, sort_keys=True).encode()).hexdigest()[:8],
-            source_type="local",
-            source=json.dumps({"uri": redacted(str(root))}),
-            profile=json.dumps(selection),
-        )
-        inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", "evaluation")]))
-    return inputs
 
 
 def describe(facts: JobFacts, cells: Sequence[CellSummary]) -> str:
@@ -329,21 +247,3 @@ def describe(facts: JobFacts, cells: Sequence[CellSummary]) -> str:
         *(f"Left out: {entry.name} ({entry.reason})" for entry in facts.skipped),
     ]
     return "\n\n".join(lines)
-
-
-def read_replies(run_dir: Path) -> pd.DataFrame | None:
-    """The first `MAX_REPLIES` answers of every cell of a run; `None` if it has no answers.
-
-    They are sorted by benchmark, clip and question, so that two runs show the same questions. Only
-    a part of the answers is in memory at a time.
-    """
-    import pandas as pd
-
-    kept: pd.DataFrame | None = None
-    for table in AnswerParts(run_dir / "answers").whole_clips():
-        names = [name for name in (*_REPLY_COLUMNS, "cell") if name in table.column_names]
-        rows = table.select(names).to_pandas()
-        rows = rows if kept is None else pd.concat([kept, rows])
-        rows = rows.sort_values(["benchmark", "video_id", "question_id"], kind="stable")
-        kept = rows.groupby(["benchmark", "cell"], sort=False).head(MAX_REPLIES)
-    return kept

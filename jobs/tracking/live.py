@@ -24,7 +24,6 @@ import numpy as np
 from jobs.results.answer_columns import read_groups
 from jobs.tracking import runs
 from jobs.tracking.contents import metric_name
-from jobs.tracking.upload import Results
 from pipeline.metrics import JobBoard, StageState
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
@@ -81,11 +80,10 @@ class LiveRun:
         runs.raise_if_wrong(self.uri)
         self._run_dir, self._recipe = run_dir, recipe
         self._command, self._every_s = command, every_s
-        self._board = board or JobBoard()
+        self._numbers = RunningNumbers(board or JobBoard())
         self._lock = threading.RLock()  # of the numbers and samples
-        self._numbers = RunningNumbers(self._board)
         self._num_caches = self._before = self._num_clips = 0
-        self._begun = time.monotonic()
+        self._begun = 0.0
         self._points: list[runs.Point] = []
         self._thread = threading.Thread(target=self._work, name="tango-mlflow", daemon=True)
         # A SimpleQueue, because signal handlers write to it, and its `put` is reentrant.
@@ -94,12 +92,6 @@ class LiveRun:
         self._runs: runs.MlflowRuns | None = None
         self._run_id = self._finished_id = self._reason = self._error = ""
         self._progress_at = 0.0
-        self._monitors: list[Any] = []
-
-    @property
-    def experiment(self) -> str:
-        """Id of the experiment; "" before the store has responded."""
-        return self._runs.experiment if self._runs else ""
 
     def __enter__(self) -> LiveRun:
         """Does nothing yet, because another driver may hold the run's lease."""
@@ -125,7 +117,6 @@ class LiveRun:
             plan: Plan of the job.
             finished: Number of clips that earlier attempts finished.
         """
-        self._numbers = RunningNumbers(self._board)
         self._num_caches, self._before = len(plan.caches), finished
         self._num_clips = plan.clips.num_rows + finished
         self._begun = time.monotonic()
@@ -144,12 +135,6 @@ class LiveRun:
         """Take a sample of the current metrics."""
         with self._lock:
             metrics = self._numbers.metrics(time.monotonic() - self._begun)
-            for monitor in self._monitors:
-                with suppress(Exception):  # psutil and NVML raise various errors
-                    monitor.collect_metrics()
-                    values = monitor.aggregate_metrics().items()
-                    metrics |= {f"system/{name}": float(value) for name, value in values}
-                    monitor.clear_metrics()
             when = int(1000 * time.time()), self._before + self._numbers.clips
             self._points += [(name, value, *when) for name, value in metrics.items()]
 
@@ -232,30 +217,17 @@ class LiveRun:
             self._run_id = store.begin(self._recipe, self._command, self._num_clips)
             self._runs = store
             store.end_dead_runs()
-            self._monitors = _machine_monitors()
         if points := list(self._points):
             store.log(self._run_id, metrics=points)
             with self._lock:
                 del self._points[: len(points)]
         if command == "finish" and self._results is not None:
-            self._finished_id = Results(self._results).upload(store)
+            self._finished_id = runs.Results(self._results).upload(store)
         elif command:
             store.end(self._run_id, command, None, self._reason)
 
     def _made_progress(self) -> None:
         self._progress_at = time.monotonic()
-
-
-def _machine_monitors() -> list[Any]:
-    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
-    from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
-    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
-    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
-
-    monitors: list[Any] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
-    with suppress(ImportError, RuntimeError):  # no GPU here, or no package that knows it
-        monitors.append(GPUMonitor())
-    return monitors
 
 
 class LiveScores:
@@ -315,7 +287,7 @@ class RunningNumbers:
         self._scores = LiveScores()
         self.clips = self.failed_clips = self.hits = self.computed = self.answers = self.tokens = 0
         self._failures: Counter[str] = Counter()
-        self._last = (0.0, 0, 0, dict.fromkeys(board.expected, 0.0))
+        self._last: tuple[float, int, int, dict[str, float]] = (0.0, 0, 0, {})
 
     def add(self, result: Result, num_caches: int) -> None:
         """Add one finished clip."""

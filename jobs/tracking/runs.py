@@ -1,4 +1,8 @@
-"""Create, find and update the MLflow runs of a run directory."""
+"""The MLflow runs of a run directory: find, create and end them, and upload results.
+
+Uploads read only the run directory and can be repeated: MLflow drops duplicate points, and MLflow
+runs are found by the name of the directory.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +13,29 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlparse
 
 import yaml
 
-from jobs.config.bounded_yaml import load_yaml
-from jobs.results.facts import FACTS_FILE, JOB_FILE
+from jobs.config.overrides import load_yaml
+from jobs.results.cell_summary import RunSummary, parse_summary
+from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
+from jobs.results.summary import SUMMARY_FILE
 from jobs.tracking import contents
 from pipeline.redaction import redacted, redacted_inside
-from pipeline.storage import Storage
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage import Storage, copies
 from pipeline.storage.leases import Lease
 from pipeline.storage.urls import Place, is_url, place
-from tango_core.errors import InputError, UserError
+from tango_core.errors import InputError, MissingFileError, UserError
+from tango_core.local_files import parse_json
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import DatasetInput, Run
+    from mlflow.entities import Run
 
 
 RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
@@ -35,9 +44,14 @@ PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 ENDED_TAG = "ended"
 EXPERIMENT = "tango"
 DIED = "the driver died before it could record an end"
-# Limits of MLflow's stores: characters, and runs of one search.
-_MAX_KEY, _MAX_VALUE = 250, 6000
+# Limits of MLflow's stores: characters of a key, a parameter and a tag, and runs of one search.
+_MAX_KEY, _MAX_VALUE, _MAX_TAG = 250, 6000, 5000
 _MAX_RUNS = 10_000
+# Files of a run directory that are uploaded: folder and pattern.
+_FILES = (
+    *(("", name) for name in (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", FAILURES_FILE)),
+    *(("answers", "*"), ("plots", "*")),
+)
 # Suffixes of text files, which may contain a URL with a password.
 _TEXT = (".yaml", ".json", ".html", ".md", ".csv")
 
@@ -93,9 +107,6 @@ class MlflowRuns:
             place_of_files = None if is_remote(uri) else location
             client.create_experiment(EXPERIMENT, artifact_location=place_of_files)
             found = client.get_experiment_by_name(EXPERIMENT)
-        view = contents.view_of_experiment()
-        if found.tags.get(contents.VIEW_TAG) != view:
-            client.set_experiment_tag(found.experiment_id, contents.VIEW_TAG, view)
         return cls(client, str(found.experiment_id), home)
 
     def begin(self, recipe: Mapping[str, Any], command: str, num_clips: int) -> str:
@@ -107,7 +118,7 @@ class MlflowRuns:
         )
         run = self.start({**tags, NOTE_TAG: note}, int(1000 * time.time()))
         run_id = str(run.info.run_id)
-        self.settings(run, contents.flatten(recipe), contents.datasets_of(recipe))
+        self.settings(run, contents.flatten(recipe))
         if run.info.status != "RUNNING":
             self.client.update_run(run_id, status="RUNNING")
         if ENDED_TAG in run.data.tags:
@@ -193,32 +204,21 @@ class MlflowRuns:
         names = [RunTag(key[:_MAX_KEY], value) for key, value in _clean(tags or {}).items()]
         self.client.log_batch(run, metrics=values, tags=names)
 
-    def settings(
-        self,
-        run: Run,
-        params: Mapping[str, str],
-        datasets: Sequence[DatasetInput],
-        metrics: Sequence[Point] = (),
-    ) -> None:
-        """Log parameters and dataset inputs that the run does not have yet, and metric points.
+    def settings(self, run: Run, params: Mapping[str, str], metrics: Sequence[Point] = ()) -> None:
+        """Log parameters that the run does not have yet, and metric points.
 
-        MLflow parameters cannot be changed; values changed by a resumed job are logged as tags.
+        MLflow parameters cannot be changed; values changed by a resumed job, for example the sizes
+        of pools, are logged as tags.
         """
         from mlflow.entities import Param
 
-        logged, kept = run.data.params, dict[str, str]()
-        for key, text in params.items():
-            kept[key[:_MAX_KEY]] = redacted(text)[:_MAX_VALUE]
+        kept = {key[:_MAX_KEY]: redacted(text)[:_MAX_VALUE] for key, text in params.items()}
+        logged = run.data.params
         changed = {name for name, value in kept.items() if logged.get(name, value) != value}
         pairs = [Param(name, value) for name, value in kept.items() if name not in changed]
         self.client.log_batch(run.info.run_id, params=pairs)
-        # For example the sizes of pools.
         tags = {f"resumed.{name}": kept[name] for name in changed}
         self.log(run.info.run_id, metrics=metrics, tags=tags)
-        known = run.inputs.dataset_inputs if run.inputs else ()
-        digests = {one.dataset.digest for one in known}
-        if new := [one for one in datasets if one.dataset.digest not in digests]:
-            self.client.log_inputs(run.info.run_id, new)
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
         """Upload one file; secrets in text files are redacted, see `without_secrets`."""
@@ -282,7 +282,7 @@ def without_secrets(path: Path) -> str | None:
 
 def _clean(tags: Mapping[str, str]) -> dict[str, str]:
     """Redact tags and truncate them to the length that MLflow accepts."""
-    return {key: redacted(value)[: contents.MAX_TAG] for key, value in tags.items()}
+    return {key: redacted(value)[:_MAX_TAG] for key, value in tags.items()}
 
 
 # Defaults for MLflow's variables, unless the user sets them (MLflow would retry for minutes).
@@ -395,3 +395,126 @@ def tracking_errors() -> Iterator[None]:
 def first_line(error: BaseException) -> str:
     """The first line of an error, truncated for a log."""
     return redacted((str(error).strip().splitlines() or [""])[0][:300])
+
+
+def log_run(run_dir: Path, tracking_uri: str | None = None, *, clock: Clock = SYSTEM_CLOCK) -> str:
+    """Upload the results of a run directory; repeating it updates the same MLflow runs.
+
+    A run with one cell becomes one MLflow run; a run with several cells becomes a parent with one
+    child per cell. All files belong to the parent. The MLflow run of a job without results is
+    marked KILLED if its driver is dead.
+
+    Args:
+        run_dir: Run directory with `facts.json` and `summary.json`, and with `job.yaml` unless it
+            was imported; or the directory of a killed job.
+        tracking_uri: MLflow server or store; `None` for the SQLite store next to the run.
+        clock: Clock for the age of the lease.
+
+    Returns:
+        The id of the MLflow run (of the parent).
+
+    Raises:
+        FileNotFoundError: If the directory is not a run, or has no results and no MLflow run.
+        TrackingError: If the store cannot be reached or refuses the run.
+        InputError: If the URI is MLflow's retired file store, or a file of the run is damaged.
+    """
+    uri = tracking_uri or default_tracking_uri(run_dir.parent)
+    raise_if_wrong(uri)
+    home = copies.home_of(run_dir.absolute())
+    unfinished = (run_dir / JOB_FILE).is_file() and not (run_dir / FACTS_FILE).is_file()
+    results = None if unfinished else Results(run_dir)
+    with tracking_errors():
+        store = MlflowRuns.connect(uri, home)
+        if results is not None:
+            return results.upload(store)
+        if run := store.find({}):
+            dead = Lease(Storage.at(home), clock).living() is None
+            if run.info.status == "RUNNING" and dead:
+                store.end(run.info.run_id, "KILLED", None, DIED)
+            return str(run.info.run_id)
+    raise MissingFileError(f"{home} has no results yet; continue the job with --continue")
+
+
+class Results:
+    """Results of a finished run, loaded before the upload starts.
+
+    Args:
+        run_dir: The run directory.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir, self.facts = run_dir, JobFacts.load(run_dir)
+        path = run_dir / JOB_FILE
+        self.recipe = load_yaml(path.read_bytes()) if path.is_file() else {}  # {} if imported
+        if not (run_dir / SUMMARY_FILE).is_file():
+            raise MissingFileError(
+                f"{run_dir} has no {SUMMARY_FILE}; write it with `tango report {run_dir}`, "
+                "or run `tango precompute` again if it only filled caches"
+            )
+        content = (run_dir / SUMMARY_FILE).read_bytes()
+        self.summary: RunSummary | None = None
+        if self.facts.kind == "precompute":  # it has counts instead of cells
+            counts = parse_json(content.decode(), SUMMARY_FILE)
+            self.metrics = {
+                name.removeprefix("num_"): float(value)
+                for name, value in counts.items()
+                if name.startswith("num_") and isinstance(value, (int, float))
+            }
+        else:
+            self.summary = parse_summary(content, run_dir)
+            self.metrics = contents.parent_metrics(self.summary)
+        self._now_ms = self._ended_ms = int(1000 * time.time())
+        self._started_ms = None
+        if started := self.facts.started_at:
+            self._started_ms = round(1000 * datetime.fromisoformat(started).timestamp())
+            if self.facts.wall_s:
+                self._ended_ms = self._started_ms + round(1000 * self.facts.wall_s)
+
+    def upload(self, store: MlflowRuns) -> str:
+        """Upload metrics, then files; returns the id of the parent run."""
+        facts, summary = self.facts, self.summary
+        only = facts.cells[0] if len(facts.cells) == 1 else None
+        tags, params = contents.tags_of(facts, only), contents.flatten(self.recipe)
+        params |= {f"version.{name}": version for name, version in facts.versions.items()}
+        params |= {f"float32.{name}": value for name, value in facts.float32_products.items()}
+        if summary is not None:
+            tags[NOTE_TAG] = contents.describe(facts, summary.cells)
+            if not self.recipe or only is not None:
+                params = {**contents.cell_params(summary.cells[0], facts), **params}
+        run = store.start(tags, self._started_ms)
+        parent = str(run.info.run_id)
+        # At the last live step, because the UI shows the value with the largest step.
+        step = int(run.data.tags.get("num_clips") or 0)
+        points = [(name, value, self._now_ms, step) for name, value in self.metrics.items()]
+        if summary is not None and len(summary.cells) > 1:
+            series = contents.series_points(summary)
+            # Equal points are stored once, so that a repeated upload changes no curve.
+            when = self._started_ms or self._now_ms
+            # Behind the score of all answers, as the UI lists metrics in this order.
+            points[1:1] = [(name, value, when, at) for name, value, at in series]
+        store.settings(run, params, points)
+        if summary is not None and len(summary.cells) > 1:
+            self._upload_cells(store, summary, parent)
+        for folder, name in _FILES:
+            for path in sorted((self.run_dir / folder).glob(name)):
+                if path.is_file():
+                    store.file(parent, path, folder or None)
+        store.end(parent, "FINISHED", self._ended_ms)
+        return parent
+
+    def _upload_cells(self, store: MlflowRuns, summary: RunSummary, parent: str) -> None:
+        """Upload every cell of a sweep as a child run."""
+        existing = store.search()
+        for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
+            name = f"{cell.benchmark}: {cell.name}"
+            tags = {
+                **contents.tags_of(self.facts, facts),
+                CELL_TAG: name,
+                PARENT_TAG: parent,
+                NOTE_TAG: contents.describe(self.facts, [cell]),
+            }
+            run = store.start(tags, self._started_ms, name, existing)
+            metrics = contents.cell_metrics(cell)
+            points = [(key, value, self._now_ms, 0) for key, value in metrics.items()]
+            store.settings(run, contents.cell_params(cell, self.facts), points)
+            store.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)

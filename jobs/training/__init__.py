@@ -2,10 +2,8 @@
 
 | module | contents |
 |---|---|
-| `command.py` | the command: all stages in order, `--resume`, progress |
-| `stages.py` | the stages: lengths, curricula, models and data; the training loop |
-| `curriculum.py` | clips and questions of every step, packed into sequences |
-| `data.py` | labelled frames and tokenised questions, from descriptions of generated clips |
+| `command.py` | the command and `--resume`; the stages: lengths, curricula and the training loop |
+| `data.py` | labelled frames, clips with tokenised questions by step, packing into sequences |
 | `model.py` | the parts of the model in training |
 
 Only the command line imports this package; it does not import `pipeline` and is not part of the

@@ -1,20 +1,20 @@
 """Training data made from descriptions of generated clips.
 
-Labelled frames for the vision tower, and tokenised questions with target words per visual token.
-`curriculum.py` chooses the clips and questions of every step.
+Labelled frames for the vision tower; clips with tokenised questions, their choice for every step,
+and the packing of many questions into one sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from tango_core.benchmarks.shapes.questions import (
     PROTOCOL,
@@ -61,16 +61,6 @@ _IGNORE = -100
 _EDGES = np.arange(SIDE + 1, dtype=np.float32) * PATCH
 
 
-Labels = dict[str, npt.NDArray[Any]]
-"""Labels of the N patches of a frame (row-major), and of the whole frame; -100 is "no label".
-
-`kind`: (N,) 0 for background, else 1 + index in `KINDS`. `color`: (N,) 0 for none, else 1 + index
-in `COLOR_NAMES`. `digit`: (N,) 0 for none, else 1 + digit. `count`: (N,) number of icons with the
-same shape in this frame, minus 1; -100 without icon. `scene`: () index in `SCENES`. `phrases`:
-(PHRASES,) 1 where the label applies to the frame.
-"""
-
-
 def coverage(box: Box) -> npt.NDArray[np.float32]:
     """(SIDE, SIDE) share of every patch that a box covers."""
     across, down = (
@@ -81,8 +71,14 @@ def coverage(box: Box) -> npt.NDArray[np.float32]:
     return share
 
 
-def label_patches(clip: ClipDescription, moment: int) -> Labels:
-    """Label the patches of one frame from the clip's description."""
+def label_patches(clip: ClipDescription, moment: int) -> dict[str, npt.NDArray[Any]]:
+    """Label the N patches of one frame (row-major), and the frame; -100 is "no label".
+
+    `kind`: (N,) 0 for background, else 1 + index in `KINDS`. `color`: (N,) 0 for none, else 1 +
+    index in `COLOR_NAMES`. `digit`: (N,) 0 for none, else 1 + digit. `count`: (N,) number of icons
+    with the same shape in this frame, minus 1; -100 without icon. `scene`: () index in `SCENES`.
+    `phrases`: (PHRASES,) 1 where the label applies to the frame.
+    """
     boxes = clip.boxes(moment)
     kind, color, digit = (np.zeros((SIDE, SIDE), dtype=np.int64) for _ in range(3))
     count = np.full((SIDE, SIDE), _IGNORE, dtype=np.int64)
@@ -112,26 +108,30 @@ def label_patches(clip: ClipDescription, moment: int) -> Labels:
         values[best < _COVERED] = _IGNORE
         values[best < _FREE] = nothing
     patches = {"kind": kind, "color": color, "digit": digit, "count": count}
-    flat: Labels = {name: values.reshape(-1) for name, values in patches.items()}
+    flat = {name: values.reshape(-1) for name, values in patches.items()}
     return {**flat, "scene": np.array(scene), "phrases": phrases}
 
 
-def labelled_frame(seed: int, index: int, plates: float = 0.0) -> Labels:
-    """Make one training frame; dense frames and frames of ordinary clips alternate.
+def frame_batch(seed: int, size: int, plates: float, step: int) -> dict[str, Tensor]:
+    """Make the training frames of a step; dense frames and frames of ordinary clips alternate.
 
     Args:
         seed: Seed of the frames.
-        index: Index of the frame.
+        size: Number of frames.
         plates: Share of the icons of dense frames that are replaced by digits on plates.
+        step: Number of the step.
 
     Returns:
-        Its labels, and `pixels`, (FRAME, FRAME, 3) uint8.
+        `pixels`, (B, FRAME, FRAME, 3) uint8, and one (B, ...) entry per label of `label_patches`.
     """
-    if index % 2:
-        clip = clip_at("train", seed, index, num_moments=1)
-    else:
-        clip = _with_plates(dense_clip_at("train", seed, index), plates)
-    return {"pixels": render(clip, (0,))[0], **label_patches(clip, 0)}
+    frames = []
+    for index in range(step * size, (step + 1) * size):
+        if index % 2:
+            clip = clip_at("train", seed, index, num_moments=1)
+        else:
+            clip = _with_plates(dense_clip_at("train", seed, index), plates)
+        frames.append({"pixels": render(clip, (0,))[0], **label_patches(clip, 0)})
+    return {name: torch.from_numpy(np.stack([one[name] for one in frames])) for name in frames[0]}
 
 
 def _with_plates(clip: ClipDescription, share: float) -> ClipDescription:
@@ -144,24 +144,6 @@ def _with_plates(clip: ClipDescription, share: float) -> ClipDescription:
         for one in clip.sprites
     )
     return replace(clip, sprites=sprites)
-
-
-Batch = dict[str, Tensor]
-"""`pixels` (B, FRAME, FRAME, 3) uint8 and one (B, ...) entry per label of `Labels`."""
-
-
-class FrameBatches(Dataset[Batch]):
-    """Batches of labelled frames, deterministic per step."""
-
-    def __init__(self, seed: int, size: int, plates: float) -> None:
-        self.seed, self.size, self.plates = seed, size, plates
-
-    def __getitem__(self, step: int) -> Batch:
-        indices = range(step * self.size, (step + 1) * self.size)
-        frames = [labelled_frame(self.seed, index, self.plates) for index in indices]
-        return {
-            name: torch.from_numpy(np.stack([one[name] for one in frames])) for name in frames[0]
-        }
 
 
 DIGIT_WORDS = tuple("0123456789")
@@ -183,52 +165,47 @@ PROMPT_END = (TOKEN_IDS["<|im_end|>"], TOKEN_IDS["<|im_start|>"], TOKEN_IDS["ass
 END_OF_REPLY = TOKEN_IDS["<|im_end|>"]
 
 
-@dataclass(frozen=True)
-class TokenizedQuestion:
-    """A question as token ids, with and without its options.
+class Wording(NamedTuple):
+    """One wording of a question as token ids.
 
     Attributes:
-        kind: Index in `TYPE_NAMES`.
+        kind: Type of the question: index in `TYPE_NAMES`.
         prompt: All ids between the clip and the reply.
         reply: The correct reply including its end token.
-        open_prompts: The question without options, in one or two wordings; empty if it would have
-            several correct answers.
-        open_reply: The correct reply to these: the option's text without its letter.
     """
 
     kind: int
     prompt: tuple[int, ...]
     reply: tuple[int, ...]
-    open_prompts: tuple[tuple[int, ...], ...]
-    open_reply: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+class Sample(NamedTuple):
     """One clip to train on.
 
     Attributes:
-        questions: All questions about the clip.
+        questions: The wordings of every question about the clip: the first has options, the others
+            have none; these are missing if there would be several correct answers.
         visual: Source of its visual tokens: (T * TOKENS_PER_FRAME, len(TARGET_WORDS))
             float32 weights of words, or (T, N, D) float16 states of the vision tower.
     """
 
-    questions: tuple[TokenizedQuestion, ...]
+    questions: tuple[tuple[Wording, ...], ...]
     visual: npt.NDArray[np.floating]
 
 
-def tokenize_question(question: Question) -> TokenizedQuestion:
-    """Turn a question and its correct reply into token ids."""
-    prompt = PROTOCOL.render(question).after
-    reply = reply_to(question)
-    return TokenizedQuestion(
-        kind=TYPE_NAMES.index(question.groups["type"]),
-        prompt=(*(TOKEN_IDS[word] for word in words(prompt)), *PROMPT_END),
-        reply=(*(TOKEN_IDS[word] for word in words(reply)), END_OF_REPLY),
-        open_prompts=tuple(
-            (*(TOKEN_IDS[word] for word in one), *PROMPT_END) for one in _without_options(question)
-        ),
-        open_reply=(*(TOKEN_IDS[word] for word in words(reply)[:-1]), END_OF_REPLY),
+def tokenize_question(question: Question) -> tuple[Wording, ...]:
+    """Turn a question and its correct reply into token ids, with and without its options."""
+    kind, reply = TYPE_NAMES.index(question.groups["type"]), words(reply_to(question))
+    texts = [(words(PROTOCOL.render(question).after), reply)]
+    # Without options the reply is the option's text without its letter.
+    texts += [(text, reply[:-1]) for text in _without_options(question)]
+    return tuple(
+        Wording(
+            kind,
+            (*(TOKEN_IDS[word] for word in text), *PROMPT_END),
+            (*(TOKEN_IDS[word] for word in answer), END_OF_REPLY),
+        )
+        for text, answer in texts
     )
 
 
@@ -261,7 +238,9 @@ def training_clip(
     return clip_at("train", seed, index, num_moments), sample_moments(num_moments, num_frames)
 
 
-def questions_of(clip: ClipDescription, moments: tuple[int, ...]) -> tuple[TokenizedQuestion, ...]:
+def questions_of(
+    clip: ClipDescription, moments: tuple[int, ...]
+) -> tuple[tuple[Wording, ...], ...]:
     """All questions about a clip; for a single frame also the questions about scenes.
 
     The benchmark asks about scenes only if there are several. Naming a single scene is easier, so
@@ -334,3 +313,157 @@ def _frame_targets(clip: ClipDescription, moment: int) -> npt.NDArray[np.float32
     ):
         grid[..., _INDEX[word]] = _PLACE * np.clip(1 + 1.5 * values, 0, 2)
     return grid.reshape(TOKENS_PER_FRAME, -1)
+
+
+CLIPS_PER_STEP = {1: 12, 2: 7, 4: 4, 8: 3, 16: 2}
+"""By number of frames."""
+QUESTIONS_PER_CLIP = {1: 6, 2: 7, 4: 8, 8: 9, 16: 12}
+"""By number of frames."""
+INCREMENTS = {1.0: 0.5, 1 / 2: 0.125, 1 / 4: 0.125, 1 / 8: 0.125, 1 / 16: 0.125}
+"""Probability of every position increment from one visual token to the next.
+
+Variable visual position encoding (V2PE, from InternVL3): a language model trained only with 64
+positions per frame infers the order of scenes from absolute distances, and fails on pruned clips
+whose tokens are renumbered. At inference the increment is 1.
+"""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a stage.
+
+    Attributes:
+        until: End of the phase as a share of the stage's steps.
+        frames: Sampling weight of every number of frames.
+        open_share: Share of questions without options.
+        kinds: Types of questions that are asked.
+    """
+
+    until: float
+    frames: dict[int, float]
+    open_share: float
+    kinds: tuple[str, ...] = TYPE_NAMES
+
+
+class StepSamples(NamedTuple):
+    """The samples of one step; all have the same number of frames and position increment."""
+
+    phase: Phase
+    num_frames: int
+    increment: float
+    samples: tuple[Sample, ...]
+
+
+MakeSample = Callable[[int, int, int], Sample]
+"""Makes the sample of (seed, index, number of frames)."""
+
+
+def step_samples(
+    phases: Sequence[Phase], make_sample: MakeSample, seed: int, total: int, step: int
+) -> StepSamples:
+    """Make the samples of a step; equal arguments give equal samples.
+
+    Args:
+        phases: Phases of the stage in order; the last one ends at 1.
+        make_sample: Makes one sample.
+        seed: Random seed.
+        total: Number of steps of the stage.
+        step: Number of the step.
+    """
+    phase = next(one for one in phases if step < one.until * total or one.until >= 1)
+    rng = np.random.default_rng((seed, step, 1))
+    num_frames, increment = int(_draw(phase.frames, rng)), _draw(INCREMENTS, rng)
+    first = step * max(CLIPS_PER_STEP.values())
+    rows = range(first, first + CLIPS_PER_STEP[num_frames])
+    samples = tuple(make_sample(seed, row, num_frames) for row in rows)
+    return StepSamples(phase, num_frames, increment, samples)
+
+
+def _draw(weights: Mapping[int, float] | Mapping[float, float], rng: np.random.Generator) -> float:
+    """Draw a key with probability proportional to its weight."""
+    shares = np.array(list(weights.values()))
+    return float(rng.choice(list(weights), p=shares / shares.sum()))
+
+
+def choose_questions(
+    batch: StepSamples, accuracy: Mapping[str, float], rng: np.random.Generator
+) -> list[list[Wording]]:
+    """Choose questions about every sample of a step, types with low accuracy more often.
+
+    The weight of a type decreases with its accuracy, and is divided among its questions.
+
+    Args:
+        batch: The samples.
+        accuracy: Running accuracy of the types that have been asked.
+        rng: Source of random numbers.
+    """
+    kinds = {TYPE_NAMES.index(kind) for kind in batch.phase.kinds}
+    weight_of = [max(0.2, 1.1 - accuracy.get(name, 0.0)) for name in TYPE_NAMES]
+    chosen = []
+    for sample in batch.samples:
+        allowed = [one for one in sample.questions if one[0].kind in kinds]
+        counts = Counter(one[0].kind for one in allowed)
+        weights = np.array([weight_of[one[0].kind] / counts[one[0].kind] for one in allowed])
+        size, picked = min(QUESTIONS_PER_CLIP[batch.num_frames], len(allowed)), []
+        shares = weights / weights.sum() if size else None
+        for index in rng.choice(len(allowed), size, replace=False, p=shares):
+            with_options, *without = allowed[index]
+            is_open = without and rng.random() < batch.phase.open_share
+            picked.append(without[int(rng.integers(len(without)))] if is_open else with_options)
+        chosen.append(picked)
+    return chosen
+
+
+class Packed(NamedTuple):
+    """Packed sequences: a clip followed by its questions, which do not attend to each other.
+
+    A sequence is `PROMPT_START`, the visual tokens, a newline token, and `text`.
+
+    Attributes:
+        text: (B, L) int64 ids of all questions and replies, padded with 0.
+        labels: (B, L) int64 ids of the tokens of replies that each state predicts, else -100.
+        question: (B, L) int64 index in the batch of the question of each id, else -1.
+        positions: (B, S) float32; the positions of every question start after the clip.
+        mask: (B, 1, S, S) bool, `True` where attention is allowed.
+        kinds: Type of every question.
+    """
+
+    text: Tensor
+    labels: Tensor
+    question: Tensor
+    positions: Tensor
+    mask: Tensor
+    kinds: tuple[int, ...]
+
+
+def pack(questions: Sequence[Sequence[Wording]], num_tokens: int, increment: float = 1.0) -> Packed:
+    """Pack the questions of every clip into one sequence.
+
+    Args:
+        questions: The questions of every clip.
+        num_tokens: Number of visual tokens of a clip, without the newline.
+        increment: Position increment from one visual token to the next.
+    """
+    longest = max(sum(len(one.prompt) + len(one.reply) - 1 for one in own) for own in questions)
+    shape = len(questions), longest
+    text, offsets = torch.zeros(shape, dtype=torch.long), torch.zeros(shape)
+    labels, question = torch.full(shape, _IGNORE), torch.full(shape, -1)
+    kinds: list[int] = []
+    for row, own in enumerate(questions):
+        start = 0
+        for kind, prompt, reply in own:
+            end = start + len(prompt) + len(reply) - 1
+            text[row, start:end] = torch.tensor((*prompt, *reply[:-1]))
+            labels[row, end - len(reply) : end] = torch.tensor(reply)
+            question[row, start:end] = len(kinds)
+            offsets[row, start:end] = torch.arange(end - start)
+            kinds.append(kind)
+            start = end
+    before, clip = len(PROMPT_START), increment * torch.arange(num_tokens + 2)
+    shown = torch.cat([torch.arange(before), before + clip[:-1]]).expand(len(text), -1)
+    positions = torch.cat([shown, before + clip[-1] + offsets], dim=1)
+    # 0 for the clip, which all questions see, and for the padding, which only padding sees.
+    segment = torch.cat([torch.zeros_like(shown, dtype=torch.long), question + 1], dim=1)
+    visible = (segment[:, None, :] == 0) | (segment[:, None, :] == segment[:, :, None])
+    mask = visible & torch.ones(visible.shape[1:], dtype=torch.bool).tril()
+    return Packed(text, labels, question, positions, mask[:, None], tuple(kinds))

@@ -5,7 +5,7 @@ Parameter names are keys of checkpoints and must not change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from transformers.models.llava_onevision.modeling_llava_onevision import (
     LlavaOnevisionMultiModalProjector,
 )
 
-from jobs.training.curriculum import Packed
 from jobs.training.data import (
     HEADS,
     NUM_PATCHES,
@@ -32,7 +31,7 @@ from jobs.training.data import (
     SIDE,
     TARGET_WORDS,
     TOKEN_IDS,
-    Batch,
+    Packed,
     Sample,
     questions_of,
     training_clip,
@@ -43,13 +42,10 @@ from tango_core.ops.saliency import pool_grid
 # Loss weight of the class "nothing", which would dominate the loss, as most patches show
 # background.
 _NOTHING_WEIGHT = 0.12
+_HEADS_WITH_NOTHING = ("kind", "color", "digit")
 _NEIGHBOURS = ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 # Scale of the initial queries and keys of every block.
 _BLOCK_SCALES = (0.8, 1.2, 1.2)
-
-
-Hits = dict[int, list[bool]]
-"""Type of questions -> whether each of them was answered correctly."""
 
 
 class VisionTrainer(nn.Module):
@@ -78,28 +74,25 @@ class VisionTrainer(nn.Module):
         parts = torch.split(patches, list(HEADS.values()), dim=-1)
         return dict(zip(HEADS, parts, strict=True)), self.read_frame(out.pooler_output)
 
-    def loss(self, batch: Batch) -> Tensor:
-        """Sum of the losses of all heads."""
+    def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Sum of the losses of all heads on a batch of `frame_batch`."""
         patches, frame = self(batch["pixels"])
-        losses = []
-        for name in ("kind", "color", "digit"):
-            weight = torch.ones(HEADS[name])
-            weight[0] = _NOTHING_WEIGHT
-            losses.append(
-                F.cross_entropy(patches[name].flatten(0, 1), batch[name].flatten(), weight=weight)
-            )
-        count = F.cross_entropy(patches["count"].flatten(0, 1), batch["count"].flatten())
         scene = batch["scene"][:, None].expand(-1, NUM_PATCHES)
-        losses += [
-            0.5 * count,
-            0.3 * F.cross_entropy(patches["scene"].flatten(0, 1), scene.flatten()),
-            0.5 * (patches["place"] - self.places).square().mean(),
-            4
-            * F.binary_cross_entropy_with_logits(
-                frame, batch["phrases"], pos_weight=torch.tensor(4.0)
-            ),
-        ]
-        return torch.stack(losses).sum()
+        loss: Tensor = 0.5 * (patches["place"] - self.places).square().mean()
+        for name, factor in (
+            ("kind", 1),
+            ("color", 1),
+            ("digit", 1),
+            ("count", 0.5),
+            ("scene", 0.3),
+        ):
+            labels, weight = scene if name == "scene" else batch[name], torch.ones(HEADS[name])
+            if name in _HEADS_WITH_NOTHING:
+                weight[0] = _NOTHING_WEIGHT
+            outputs = patches[name].flatten(0, 1)
+            loss = loss + factor * F.cross_entropy(outputs, labels.flatten(), weight=weight)
+        phrases, positive = batch["phrases"], torch.tensor(4.0)
+        return loss + 4 * F.binary_cross_entropy_with_logits(frame, phrases, pos_weight=positive)
 
 
 def normalise(pixels: Tensor) -> Tensor:
@@ -145,10 +138,8 @@ def initialise_tower(tower: Any) -> None:
             shift = torch.block_diag(  # type: ignore[no-untyped-call]
                 _rotation(reach * down * frequencies), _rotation(reach * right * frequencies)
             )
-            for projection, matrix in (
-                (attention.q_proj, shift),
-                (attention.k_proj, torch.eye(16)),
-            ):
+            pairs = (attention.q_proj, shift), (attention.k_proj, torch.eye(16))
+            for projection, matrix in pairs:
                 projection.weight[here] = 0
                 projection.weight[here, :zero] = _BLOCK_SCALES[layer] * matrix
                 projection.weight[here, zero] = -_BLOCK_SCALES[layer] * matrix.sum(dim=1)
@@ -201,7 +192,7 @@ class LanguageTrainer(nn.Module):
             packed: Questions about the clips.
 
         Returns:
-            (R, vocabulary) logits.
+            (R, vocabulary) logits of the labelled positions of `packed.text`, row by row.
         """
         embed = self.language_model.embed_tokens
         hidden = torch.cat(
@@ -219,22 +210,20 @@ class LanguageTrainer(nn.Module):
             attention_mask=packed.mask,
             use_cache=False,
         ).last_hidden_state
-        return self.lm_head(states[packed.rows, packed.columns])  # type: ignore[no-any-return]
+        replies = states[:, -packed.text.shape[1] :][packed.labels >= 0]
+        return self.lm_head(replies)  # type: ignore[no-any-return]
 
-    def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, Hits]:
-        """Cross-entropy of the replies; and per type, which questions were answered correctly.
+    def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of the replies; and which questions were answered correctly, (Q,) bool.
 
         An answer is correct if all tokens of the reply are.
         """
-        logits = self(visual, packed)
-        loss = F.cross_entropy(logits.float(), packed.targets)
-        hits = (logits.argmax(-1) == packed.targets).long()
+        logits, is_reply = self(visual, packed), packed.labels >= 0
+        targets = packed.labels[is_reply]
+        hits = (logits.argmax(-1) == targets).long()
         right = torch.ones(len(packed.kinds), dtype=torch.long)
-        right.scatter_reduce_(0, packed.question, hits, "amin")
-        by_kind: Hits = {}
-        for kind, hit in zip(packed.kinds, right.tolist(), strict=True):
-            by_kind.setdefault(kind, []).append(bool(hit))
-        return loss, by_kind
+        right.scatter_reduce_(0, packed.question[is_reply], hits, "amin")
+        return F.cross_entropy(logits.float(), targets), right.bool()
 
 
 @torch.no_grad()
@@ -262,24 +251,17 @@ def initialise_language_model(model: Any) -> None:
             attention.o_proj.weight[:, here] = _COPY_SCALE * copy.T
         for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
             projection.bias.zero_()
-        if index == 0:
-            for head in (0, 1):
-                _attend_before(attention, head, size, head + 1, model.rotary_emb.inv_freq)
+        # In the first layer, two heads attend to the previous token and the one before it.
+        for head in (0, 1) if index == 0 else ():
+            here = slice(head * size, (head + 1) * size)
+            attention.q_proj.weight[here] = 0
+            attention.k_proj.weight[here] = 0
+            angles = (head + 1) * model.rotary_emb.inv_freq
+            attention.q_proj.bias[here] = _OFFSET_BIAS * torch.cat([angles.cos(), -angles.sin()])
+            attention.k_proj.bias[here][: size // 2] = _OFFSET_BIAS
         for projection in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj):
             projection.weight.normal_(0, 0.5 * projection.weight.shape[1] ** -0.5)
         layer.mlp.down_proj.weight.mul_(0.5)
-
-
-def _attend_before(attention: Any, head: int, size: int, offset: int, frequencies: Tensor) -> None:
-    """Make a head attend to the token `offset` positions before, independent of its content."""
-    here = slice(head * size, (head + 1) * size)
-    attention.q_proj.weight[here] = 0
-    attention.k_proj.weight[here] = 0
-    angles = offset * frequencies
-    attention.q_proj.bias[here] = _OFFSET_BIAS * torch.cat([angles.cos(), -angles.sin()])
-    attention.k_proj.bias[here] = _OFFSET_BIAS * torch.cat(
-        [torch.ones(size // 2), torch.zeros(size // 2)]
-    )
 
 
 def _orthogonal(rows: int, columns: int) -> Tensor:
@@ -288,19 +270,16 @@ def _orthogonal(rows: int, columns: int) -> Tensor:
 
 
 def synthetic_tokens(
-    embeddings: Tensor, weights: Sequence[Tensor], noise: torch.Generator
+    embeddings: Tensor, samples: Sequence[Sample], noise: torch.Generator
 ) -> Tensor:
-    """Compute noisy visual tokens from `token_targets`.
+    """Noisy visual tokens of samples of `synthetic_sample`, (B, T * TOKENS_PER_FRAME, D).
 
     Args:
         embeddings: (len(TARGET_WORDS), D) embeddings of the words.
-        weights: (T * TOKENS_PER_FRAME, len(TARGET_WORDS)) weights per clip.
+        samples: The samples.
         noise: Source of random numbers.
-
-    Returns:
-        (B, T * TOKENS_PER_FRAME, D).
     """
-    batch = torch.stack(list(weights))
+    batch = torch.from_numpy(np.stack([one.visual for one in samples]))
     scale = 0.7 + 0.6 * torch.rand(*batch.shape[:2], 1, generator=noise)
     tokens = scale * (batch @ embeddings)
     return tokens + 0.05 * torch.randn(tokens.shape, generator=noise)
@@ -377,7 +356,7 @@ def _head_weights(trainer: VisionTrainer, states: Tensor) -> tuple[Tensor, Tenso
     for name, part, offset in zip(HEADS, parts, offsets, strict=True):
         if name == "place":
             part, offset = torch.cat([part, -part]), torch.cat([offset, -offset])
-        elif name in ("kind", "color", "digit"):
+        elif name in _HEADS_WITH_NOTHING:
             part, offset = part[1:] - part[:1], offset[1:] - offset[:1]
         else:
             part, offset = part - part.mean(dim=0), offset - offset.mean()
@@ -403,35 +382,25 @@ def rendered_sample(vision: VisionTrainer, seed: int, index: int, num_frames: in
     return Sample(questions_of(clip, moments), states.numpy().astype(np.float16))
 
 
-class JointTrainer(nn.Module):
-    """Projector and language model.
-
-    Args:
-        projector: Projector of the whole model.
-        language: Language model trained on synthetic tokens.
-    """
-
-    def __init__(self, projector: nn.Module, language: LanguageTrainer) -> None:
-        super().__init__()
-        self.projector = projector
-        self.decoder = language  # the name is part of the keys of checkpoints
-
-    def loss(self, samples: Sequence[Sample], packed: Packed) -> tuple[Tensor, Hits]:
-        """Like `LanguageTrainer.loss`, from samples of `rendered_sample`."""
-        states = torch.from_numpy(np.stack([one.visual for one in samples])).float()
-        tokens = pooled(self.projector(states.flatten(0, 1)))
-        return self.decoder.loss(tokens.reshape(len(samples), -1, tokens.shape[-1]), packed)
+def projected_tokens(projector: nn.Module, samples: Sequence[Sample]) -> Tensor:
+    """Visual tokens of samples of `rendered_sample`, (B, T * TOKENS_PER_FRAME, D)."""
+    states = torch.from_numpy(np.stack([one.visual for one in samples])).float()
+    tokens = pooled(projector(states.flatten(0, 1)))
+    return tokens.reshape(len(samples), -1, tokens.shape[-1])
 
 
 @torch.no_grad()
 def assemble(
-    config: LlavaOnevisionConfig, vision: VisionTrainer, joint: JointTrainer
+    config: LlavaOnevisionConfig,
+    vision: VisionTrainer,
+    projector: nn.Module,
+    language: LanguageTrainer,
 ) -> LlavaOnevisionForConditionalGeneration:
     """Assemble the whole model from its trained parts, without the training heads."""
     whole = LlavaOnevisionForConditionalGeneration(config)
     whole.model.vision_tower.load_state_dict(vision.tower.state_dict())
-    whole.model.multi_modal_projector.load_state_dict(joint.projector.state_dict())
-    whole.model.language_model.load_state_dict(joint.decoder.language_model.state_dict())
-    whole.model.image_newline.copy_(joint.decoder.image_newline)
+    whole.model.multi_modal_projector.load_state_dict(projector.state_dict())
+    whole.model.language_model.load_state_dict(language.language_model.state_dict())
+    whole.model.image_newline.copy_(language.image_newline)
     whole.tie_weights()
     return whole.eval()

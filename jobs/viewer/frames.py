@@ -88,12 +88,12 @@ class FrameDecoder:
         with self._lock:  # one clip is decoded at a time
             return self._cached(view)
 
-    def close(self) -> None:
-        """End the child process."""
-        self._child.close()
+    def frames(self, view: View) -> npt.NDArray[np.uint8]:
+        """(T, h, w, 3) the model's frames at a small size, one per time.
 
-    def _made(self, view: View) -> list[bytes]:
-        """Decode the model's frames at a small size and combine them into pictures."""
+        Raises:
+            NotShownError: If the frames cannot be decoded; the message is one sentence.
+        """
         if not self.pixels:
             raise NotShownError("This export was made without frames (--pixels 0).")
         if not view.sampling:
@@ -119,9 +119,16 @@ class FrameDecoder:
         except (ValueError, OSError, MemoryError, CrashError, ChildStartError) as error:
             text = redacted(" ".join(str(error).split())) or type(error).__name__
             raise NotShownError(f"The frames cannot be decoded: {text}") from error
-        chosen = frames.pixels[nearest_to(frames.timestamps, np.array(view.times))]
-        parts = range(0, len(chosen), PER_SPRITE)
-        return [jpeg(np.concatenate(chosen[at : at + PER_SPRITE]), _QUALITY) for at in parts]
+        return frames.pixels[nearest_to(frames.timestamps, np.array(view.times))]
+
+    def close(self) -> None:
+        """End the child process."""
+        self._child.close()
+
+    def _made(self, view: View) -> list[bytes]:
+        frames = self.frames(view)
+        parts = range(0, len(frames), PER_SPRITE)
+        return [jpeg(np.concatenate(frames[at : at + PER_SPRITE]), _QUALITY) for at in parts]
 
 
 def nearest_to(

@@ -1,4 +1,4 @@
-"""The page's data in pieces: runs and columns, parts of the list, single clips, token sets.
+"""The page's data in pieces, and links to it: runs, parts of the list, single clips, token sets.
 
 The page itself filters and sorts the list (`site/query.js`), with a server and in an export. The
 list is stored in columns, separate from questions' text and replies, so that a filter by outcome
@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from jobs.results.quantities import Json
 from jobs.viewer.frames import NotShownError, View
 from jobs.viewer.index import NOT_ASKED, OUTCOMES, SHOWN, STATUSES, QuestionIndex
 from pipeline.redaction import redacted
-from tango_core.benchmarks.scoring.spans import span_text
+from tango_core.benchmarks.scoring.judge import span_text
 from tango_core.printable import printable
 
 if TYPE_CHECKING:
@@ -239,3 +240,22 @@ def _shown(value: Any) -> Any:
     if isinstance(value, str):
         return printable(redacted(value))
     return round(value, 3) if isinstance(value, float) else value
+
+
+def deep_link(run: str, clip: tuple[str, str], cells: Iterable[str], *, base: str = "") -> str:
+    """Link to a clip with some cells side by side.
+
+    Args:
+        run: Name of the run directory (`run_id`), to distinguish cells with equal names.
+        clip: Benchmark and video id.
+        cells: Names of cells, as in the answers' column `cell`.
+        base: URL of the viewer or its export, without a fragment, e.g. `"viewer/index.html"` or
+            `"http://127.0.0.1:8780/"`.
+
+    Returns:
+        `BASE#/clip?benchmark=...&video=...&run=...&cell=...`, safe in an attribute once escaped.
+    """
+    named = [("benchmark", clip[0]), ("video", clip[1]), ("run", run)]
+    pairs = [*named, *(("cell", name) for name in cells)]
+    given = [(name, printable(value)) for name, value in pairs if value]
+    return f"{base}#/clip?{urlencode(given, quote_via=quote, safe='')}"

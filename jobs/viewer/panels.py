@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,13 +15,11 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageDraw
 
-from jobs.viewer.frames import PER_SPRITE, FrameDecoder, NotShownError, View, jpeg
-from jobs.viewer.index import QuestionIndex
-from jobs.viewer.links import deep_link
-from jobs.viewer.pages import Pages
-from jobs.viewer.runs import Runs
+from jobs.viewer.frames import FrameDecoder, NotShownError, View, jpeg
+from jobs.viewer.index import QuestionIndex, Runs
+from jobs.viewer.pages import Pages, deep_link
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.combination import Combination
 from tango_core.printable import printable
@@ -30,13 +27,12 @@ from tango_core.printable import printable
 # Evenly spaced frames of a clip; area in which they are decoded, and width in the figure.
 _FRAMES, _PIXELS = 4, 24_000
 _WIDTH, _GAP = 132, 6
-# The same colours as in `site/draw.js`.
-_GROUPS = np.frombuffer(
-    bytes.fromhex("ff8c42 4db2ec 2fc99a ec9fcb e6c04a b39cff ff7a7a 9fd8ff"), np.uint8
-).reshape(-1, 3)
-_DROPPED, _UNKNOWN = (8, 12, 18), (92, 107, 122)
-
-Pixels = npt.NDArray[np.uint8]
+# The same colours as in `site/draw.js`; the last two digits are the opacity.
+_GROUPS = [
+    f"#{colour}73"
+    for colour in ["ff8c42", "4db2ec", "2fc99a", "ec9fcb", "e6c04a", "b39cff", "ff7a7a", "9fd8ff"]
+]
+_DROPPED, _UNKNOWN = "#080c12bd", "#5c6b7a"
 
 
 class ClipPanels:
@@ -89,6 +85,7 @@ class ClipPanels:
         one = json.loads(index.asked[number][0]["questions"])[question or 0]
         drawn: dict[str, tuple[Combination, View]] = {}
         missing: list[str] = []
+        frames_of: dict[View, list[Image.Image]] = {}
         for name in cells:
             try:
                 found = self._pages.tokens(number, columns[name])
@@ -101,13 +98,14 @@ class ClipPanels:
             text += f", {captions[name]}" if captions and name in captions else ""
             label = html.escape(printable(text))
             shown = np.unique(np.linspace(0, plan.grid[0] - 1, _FRAMES).round().astype(int))
-            try:
-                frames = [_frame(self._decoder.sprites(view), at, plan.grid[0]) for at in shown]
-            except NotShownError as error:
-                missing.append(str(error))
-                height = round(_WIDTH * plan.grid[1] / plan.grid[2])
-                frames = [np.full((height, _WIDTH, 3), _UNKNOWN, np.uint8)] * len(shown)
-            images = "".join(_images(plan, shown.tolist(), frames))
+            if view not in frames_of:
+                try:
+                    frames_of[view] = [Image.fromarray(one) for one in self._decoder.frames(view)]
+                except NotShownError as error:
+                    missing.append(str(error))
+                    unknown = Image.new("RGB", (plan.grid[2], plan.grid[1]), _UNKNOWN)
+                    frames_of[view] = [unknown] * plan.grid[0]
+            images = "".join(_images(plan, shown.tolist(), frames_of[view]))
             parts.append(f'<div>{label}</div><div role="img" aria-label="{label}">{images}</div>')
         notes = "".join(map(_sentence, dict.fromkeys(missing)))
         if not parts:
@@ -123,44 +121,36 @@ class ClipPanels:
         return f'<figure class="tango-clip">{inside}</figure>'
 
 
-def _frame(sprites: Sequence[bytes], position: int, num_frames: int) -> Pixels:
-    """(h, `_WIDTH`, 3) one frame of the pictures of a decoder."""
-    sprite = Image.open(io.BytesIO(sprites[position // PER_SPRITE])).convert("RGB")
-    count = min(PER_SPRITE, num_frames - position // PER_SPRITE * PER_SPRITE)
-    height = sprite.height // count
-    top = position % PER_SPRITE * height
-    frame = sprite.crop((0, top, sprite.width, top + height))
-    return np.asarray(frame.resize((_WIDTH, round(_WIDTH * height / sprite.width))))
-
-
-def _images(plan: Combination, shown: Sequence[int], frames: Sequence[Pixels]) -> Iterator[str]:
-    """The `<img>` of every frame with the tokens of a method over it."""
+def _images(
+    plan: Combination, shown: Sequence[int], frames: Sequence[Image.Image]
+) -> Iterator[str]:
+    """The `<img>` of some frames with the tokens of a method over them."""
     into = merged_into(plan).reshape(plan.grid)
     kept = np.zeros(into.shape, bool)
     kept.ravel()[plan.indices.numpy()] = True
-    for at, frame in zip(shown, frames, strict=True):
-        data = base64.b64encode(jpeg(_over(frame, into[at], kept[at]), 72)).decode()
+    for at in shown:
+        drawn = _over(frames[at], into[at], kept[at])
+        data = base64.b64encode(jpeg(np.asarray(drawn), 72)).decode()
         time = f"{float(plan.timestamps[at]):.1f} s"
         style = f"margin:0 {_GAP}px {_GAP}px 0"
         yield f'<img alt="" title="{time}" style="{style}" src="data:image/jpeg;base64,{data}">'
 
 
-def _over(frame: Pixels, into: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> Pixels:
+def _over(
+    frame: Image.Image, into: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]
+) -> Image.Image:
     """A frame with its (H, W) tokens: dropped ones dark, merged ones tinted, kept ones framed."""
-    height, width = frame.shape[:2]
-    rows = np.arange(height) * into.shape[0] // height
-    columns = np.arange(width) * into.shape[1] // width
-    tint = np.where((into < 0)[..., None], _DROPPED, _GROUPS[into * 5 % len(_GROUPS)])
-    opacity = np.where(kept, 0, np.where(into < 0, 0.74, 0.45))
-    cells = np.ix_(rows, columns)
-    share = opacity[cells][..., None]
-    drawn = (1 - share) * frame + share * tint[cells]
-    if not kept.all():
-        edges = [np.diff(of, prepend=-1, append=-1) != 0 for of in (rows, columns)]
-        edge = (edges[0][:-1] | edges[0][1:])[:, None] | (edges[1][:-1] | edges[1][1:])[None]
-        drawn[edge & kept[cells]] = 255
-    pixels: Pixels = drawn.astype(np.uint8)
-    return pixels
+    drawn = frame.resize((_WIDTH, round(_WIDTH * frame.height / frame.width)))
+    draw = ImageDraw.Draw(drawn, "RGBA")
+    rows = np.linspace(0, drawn.height, into.shape[0] + 1).round()
+    columns = np.linspace(0, drawn.width, into.shape[1] + 1).round()
+    for (row, column), group in np.ndenumerate(into):
+        corners = [columns[column], rows[row], columns[column + 1] - 1, rows[row + 1] - 1]
+        if not kept[row, column]:
+            draw.rectangle(corners, _DROPPED if group < 0 else _GROUPS[group * 5 % len(_GROUPS)])
+        elif not kept.all():
+            draw.rectangle(corners, outline="white")
+    return drawn
 
 
 def merged_into(plan: Combination) -> npt.NDArray[np.int64]:

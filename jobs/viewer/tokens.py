@@ -9,7 +9,9 @@ import base64
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +122,11 @@ class TokenSets:
     """
 
     def __init__(self, roots: Sequence[str], recipe: Path) -> None:
-        self.roots = tuple(roots)
-        self._recipe = recipe
+        self.roots, self._recipe = tuple(roots), recipe
         self._lock = threading.Lock()
-        self._caches: dict[str, TokenCache] = {}
-        self._readers: dict[str, Callable[[str], ReadFeatures]] = {}
-        self._reader: QuestionReader | None = None
+        self._cache = cache(self._opened)
+        self._features = cache(self._features_of)  # the locations of all are listed once
+        self._questions = cache(self._question_reader)
 
     def tokens(self, name: str, asked: Mapping[str, Any]) -> ClipTokens:
         """Load the token sets of a clip.
@@ -145,12 +146,12 @@ class TokenSets:
         clip = Clip(**{name: asked[name] for name in names})
         try:
             with self._lock:  # reading fills the indices of shards
-                cache = self._cache(name)
-                compressor = compressor_of(cache.settings)
+                stored = self._cache(name)
+                compressor = compressor_of(stored.settings)
                 groups = [QuestionGroup(clip.clip_key, None, ())]
                 if compressor is not None:
                     groups = groups_of(clip, compressor)
-                sets = self._sets(cache, compressor, groups, clip.clip_key)
+                sets = self._sets(stored, compressor, groups, clip.clip_key)
         except FileNotFoundError as error:
             raise NotShownError(
                 f"The token cache {name} does not hold this clip: it was removed, or the video "
@@ -164,7 +165,7 @@ class TokenSets:
             ) from error
         ids = [one["id"] for one in json.loads(asked["questions"])]
         of = {ids[index]: at for at, group in enumerate(groups) for index in group.questions}
-        sampling = (cache.settings.get("model") or {}).get("frames")
+        sampling = (stored.settings.get("model") or {}).get("frames")
         view = View(
             asked["path"],
             None if asked["clip_start"] is None else (asked["clip_start"], asked["clip_end"]),
@@ -176,7 +177,7 @@ class TokenSets:
 
     def _sets(
         self,
-        cache: TokenCache,
+        stored: TokenCache,
         compressor: Compressor | None,
         groups: Sequence[QuestionGroup],
         key: str,
@@ -184,44 +185,36 @@ class TokenSets:
         """The token sets of a clip, from its features if they are stored."""
         about = "" if compressor is None else (type(compressor).__doc__ or "").partition("\n")[0]
         if compressor is not None and (compressor.has_plan or compressor.outer_retention >= 1):
-            if cache.name not in self._readers:  # the locations of all features are listed once
-                self._readers[cache.name] = features_with(cache, compressor)
-            try:
-                features = self._readers[cache.name](key).features
-            except FileNotFoundError:
-                pass
-            else:
+            with suppress(FileNotFoundError):
+                features = self._features(stored.name)(key).features
                 own = [features]
                 if compressor.question_field is not None:
-                    reader = self._questions(cache.settings["model"]["dtype"])
+                    reader = self._questions(stored.settings["model"]["dtype"])
                     own = reader.asked(compressor, features, groups)
                 return tuple(TokenDrawing(compressor.plan(one), about) for one in own)
-        kept = [cache.read(group.key).video for group in groups]
+        kept = [stored.read(group.key).video for group in groups]
         selections = (Combination(one.indices, one.grid, one.timestamps) for one in kept)
         return tuple(TokenDrawing(plan, about, (ONLY_POSITIONS,)) for plan in selections)
 
-    def _questions(self, dtype: Dtype) -> QuestionReader:
-        """Reads the embeddings of questions from the run's checkpoint, and no other weight."""
-        if self._reader is None:
-            model = parse_job(read_recipe(self._recipe), str(self._recipe)).model
-            path = None if model.path is None else str(model.path)
-            self._reader = QuestionReader(
-                describe_model(model.name, path, dtype=dtype, device="cpu", revision=model.revision)
-            )
-        return self._reader
+    def _features_of(self, name: str) -> Callable[[str], ReadFeatures]:
+        stored = self._cache(name)
+        compressor = compressor_of(stored.settings)
+        assert compressor is not None
+        return features_with(stored, compressor)
 
-    def _cache(self, name: str) -> TokenCache:
-        """An opened cache."""
+    def _question_reader(self, dtype: Dtype) -> QuestionReader:
+        """Reads the embeddings of questions from the run's checkpoint, and no other weight."""
+        model = parse_job(read_recipe(self._recipe), str(self._recipe)).model
+        path = None if model.path is None else str(model.path)
+        return QuestionReader(
+            describe_model(model.name, path, dtype=dtype, device="cpu", revision=model.revision)
+        )
+
+    def _opened(self, name: str) -> TokenCache:
         for root in self.roots:
-            if name in self._caches:
-                break
-            try:
-                self._caches[name] = TokenCache.existing(root, name)
-            except FileNotFoundError:
-                continue
-        if name not in self._caches:
-            where = " or ".join(redacted(root) for root in self.roots)
-            raise NotShownError(
-                f"The token cache {name} is not in {where}. Name its directory with --cache."
-            )
-        return self._caches[name]
+            with suppress(FileNotFoundError):
+                return TokenCache.existing(root, name)
+        where = " or ".join(redacted(root) for root in self.roots)
+        raise NotShownError(
+            f"The token cache {name} is not in {where}. Name its directory with --cache."
+        )

@@ -9,8 +9,11 @@ how well it predicts accuracy is measured in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
+from scipy.stats import spearmanr
 from torch import Tensor
 
 from tango_core.types import CompressedVideo
@@ -30,3 +33,18 @@ def nearest_kept(tokens: Tensor, video: CompressedVideo) -> Tensor:
     parts = torch.split(tokens.flatten(0, 1), _AT_ONCE)
     found = [(F.normalize(part.float(), dim=-1) @ kept).amax(dim=-1) for part in parts]
     return torch.cat(found).clamp(-1, 1).view(tokens.shape[:2])
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Spearman's rho; ties get their mean rank.
+
+    Args:
+        first: Numbers.
+        second: Equally many numbers.
+
+    Returns:
+        In [-1, 1]; `None` for fewer than three pairs, or if all numbers of a list are equal.
+    """
+    if len(first) < 3 or len(set(first)) == 1 or len(set(second)) == 1:
+        return None
+    return float(spearmanr(first, second).statistic)

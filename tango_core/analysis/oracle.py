@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tango_core.benchmarks.shapes.evidence import clip_of, sprites_asked, tokens_of
-from tango_core.benchmarks.shapes.questions import questions
+from tango_core.benchmarks.shapes.questions import clip_of, questions, sprites_asked, tokens_of
 from tango_core.compressors.base import (
     Combination,
     Compressor,

@@ -1,10 +1,10 @@
 """Benchmarks by name: clips with questions, and protocols that render and score them.
 
-A benchmark is one module with one class, which states everything about it: its files and columns,
-its prompts, scores and exports per harness. Public ones are in `public`; what they share is in
-`annotated.py`, `tables.py`, `releases.py`, `protocols` and `scoring`. Nothing here may import a
-model, a method, torch, `pipeline` or `jobs`. A new benchmark is one module and one line in
-`BENCHMARKS`; see README.md.
+A benchmark is one class, which states everything about it: its files and columns, its prompts,
+scores and exports per harness. Public ones are in `public`, those with one kind of task or rule in
+one module; what they share is in `annotated.py`, `tables.py`, `releases.py`, `protocols` and
+`scoring`. Nothing here may import a model, a method, torch, `pipeline` or `jobs`. A new benchmark
+is one module and one line in `BENCHMARKS`; see README.md.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from tango_core.extensions import load_extension
 _PUBLIC = "tango_core.benchmarks.public"
 # Module and class of every benchmark, imported on first use.
 BENCHMARKS: dict[str, str] = {
-    "activitynet_captions": f"{_PUBLIC}.activitynet_captions:ActivityNetBenchmark",
-    "charades_sta": f"{_PUBLIC}.charades_sta:CharadesSTABenchmark",
+    "activitynet_captions": f"{_PUBLIC}.temporal_grounding:ActivityNetBenchmark",
+    "charades_sta": f"{_PUBLIC}.temporal_grounding:CharadesSTABenchmark",
     "custom": "tango_core.benchmarks.custom:CustomBenchmark",
-    "egoschema": f"{_PUBLIC}.egoschema:EgoSchemaBenchmark",
+    "egoschema": f"{_PUBLIC}.mmmu_style:EgoSchemaBenchmark",
     "longvideobench": f"{_PUBLIC}.longvideobench:LongVideoBenchBenchmark",
-    "lvbench": f"{_PUBLIC}.lvbench:LVBenchBenchmark",
+    "lvbench": f"{_PUBLIC}.one_letter:LVBenchBenchmark",
     "mlvu": f"{_PUBLIC}.mlvu:MLVUBenchmark",
-    "motionbench": f"{_PUBLIC}.motionbench:MotionBenchBenchmark",
+    "motionbench": f"{_PUBLIC}.one_letter:MotionBenchBenchmark",
     "mvbench": f"{_PUBLIC}.mvbench:MVBenchBenchmark",
-    "nextqa": f"{_PUBLIC}.nextqa:NExTQABenchmark",
-    "nextqa_oe": f"{_PUBLIC}.nextqa:NExTQAOpenBenchmark",
-    "perceptiontest": f"{_PUBLIC}.perceptiontest:PerceptionTestBenchmark",
+    "nextqa": f"{_PUBLIC}.mmmu_style:NExTQABenchmark",
+    "nextqa_oe": f"{_PUBLIC}.mmmu_style:NExTQAOpenBenchmark",
+    "perceptiontest": f"{_PUBLIC}.one_letter:PerceptionTestBenchmark",
     "shapes": "tango_core.benchmarks.shapes.benchmark:ShapesBenchmark",
     "tempcompass": f"{_PUBLIC}.tempcompass:TempCompassBenchmark",
-    "tomato": f"{_PUBLIC}.tomato:TOMATOBenchmark",
-    "tvbench": f"{_PUBLIC}.tvbench:TVBenchBenchmark",
+    "tomato": f"{_PUBLIC}.mmmu_style:TOMATOBenchmark",
+    "tvbench": f"{_PUBLIC}.one_letter:TVBenchBenchmark",
     "videomme": f"{_PUBLIC}.videomme:VideoMMEBenchmark",
-    "videomme_v2": f"{_PUBLIC}.videomme_v2:VideoMMEV2Benchmark",
+    "videomme_v2": f"{_PUBLIC}.videomme:VideoMMEV2Benchmark",
 }
 
 __all__ = [

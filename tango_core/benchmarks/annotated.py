@@ -330,13 +330,13 @@ class AnnotatedBenchmark(base.Benchmark):
             names = self.split_annotations.get(self.split, self.annotations)
             path = self._find_annotations(names)
             return [Table(path, self._rows(path))]
-        missing = [file for file in files if not (first.parent / file).is_file()]
+        paths = {task: first.parent / file for task, file in self.task_files.items()}
+        missing = [path.name for path in paths.values() if not path.is_file()]
         if missing:
             raise MissingFileError(
                 f"{self.title} annotations under {first.parent} are incomplete, missing "
                 f"{', '.join(missing)}; expected layout: {self.layout}"
             )
-        paths = {task: first.parent / file for task, file in self.task_files.items()}
         return [
             Table(path, [{**row, "task_type": task} for row in self._rows(path)])
             for task, path in paths.items()
@@ -344,7 +344,12 @@ class AnnotatedBenchmark(base.Benchmark):
 
     def _rows(self, path: Path) -> list[tables.Row]:
         """Read the rows of a file, one per question."""
-        return tables.read_rows(path)
+        return tables.read_rows(path, self._rows_of)
+
+    def _rows_of(self, content: Any) -> list[tables.Row]:
+        """Rows in the content of a file, which is a list of rows or another JSON document."""
+        rows: list[tables.Row] = content
+        return rows
 
     def _record(self, index: int, number: int, row: tables.Row, table: Table) -> Record:
         """Convert one row to a `Record`.
@@ -359,23 +364,18 @@ class AnnotatedBenchmark(base.Benchmark):
             ValueError: If the row is malformed.
         """
         video, clip = self._video(row), self._clip(row)
-        text, choices = self._question(row)
-        answer = self._answer(row, choices)
         return Record(
             video_id=clip_id(video, clip),
             path=self._video_path(self._file(row), *self._folders(row)),
-            question=Question(
-                id=self._id(row, video, number),
-                text=text,
-                choices=choices,
-                answer=answer,
-                groups=self._groups(row),
-                accepted=self._accepted(row),
-                span=self._span(row),
-            ),
+            question=self._asked(row, self._id(row, video, number)),
             clip=clip,
             length_s=tables.length_of(row, self.length_column),
         )
+
+    def _asked(self, row: tables.Row, question_id: str) -> Question:
+        """The question of a row."""
+        text, choices = self._question(row)
+        return Question(question_id, text, choices, self._answer(row, choices), self._groups(row))
 
     def _file(self, row: tables.Row) -> str:
         """Name of a row's video, with or without the suffix of its file."""
@@ -387,14 +387,6 @@ class AnnotatedBenchmark(base.Benchmark):
 
     def _clip(self, row: tables.Row) -> Clip:
         """Part of the video that a row asks about; `None` for the whole file."""
-        return None
-
-    def _accepted(self, row: tables.Row) -> tuple[str, ...]:
-        """Right answers to a free-form question."""
-        return ()
-
-    def _span(self, row: tables.Row) -> tuple[float, float] | None:
-        """The right span of time, for a question about one."""
         return None
 
     def _id(self, row: tables.Row, video: str, number: int) -> str:
@@ -572,7 +564,7 @@ class AnnotatedBenchmark(base.Benchmark):
             FileNotFoundError: If there is none, in one line that ends with the command that fetches
                 them, if there is one.
         """
-        found = releases.find_file(self.root, [*patterns, *self._cached(patterns)])
+        found = self._find(patterns)
         if found is None:
             get = f"tango data get {self.name} --root {shlex.quote(str(self.root))}"
             can_get = self.releases and not is_outside(type(self))
@@ -582,12 +574,12 @@ class AnnotatedBenchmark(base.Benchmark):
             )
         return found
 
-    def _cached(self, patterns: Sequence[str]) -> list[str]:
-        """Patterns of files of the releases, by any owner, in the Hugging Face cache."""
+    def _find(self, patterns: Sequence[str]) -> Path | None:
+        """Find a file below the root, or in a copy of the releases in the Hugging Face cache."""
         names = dict.fromkeys(release.repository.rpartition("/")[2] for release in self.releases)
-        folders = [f"hub/datasets--*--{name}/snapshots/*" for name in names]
-        every = (*folders, *(f"../{folder}" for folder in folders))
-        return [f"{folder}/{pattern}" for folder in every for pattern in patterns]
+        cached = [f"hub/datasets--*--{name}/snapshots/*/" for name in names]
+        folders = ("", *cached, *(f"../{folder}" for folder in cached))
+        return releases.find_file(self.root, [f"{at}{own}" for at in folders for own in patterns])
 
 
 def _without_suffix(file: str) -> str:

@@ -162,23 +162,21 @@ class Benchmark(ABC):
         Raises:
             ValueError: In one line: the setting, the value, what is allowed.
         """
-        if not subtitles:
-            return
         found = cls.protocols.get(listed_name(cls.protocols, protocol))
-        if found is None or found.subtitles is None:
-            having = sorted(name for name, own in cls.protocols.items() if own.subtitles)
-            hint = f"; protocols that do are: {', '.join(having)}" if having else ""
-            raise errors.InputError(
-                f"benchmark.subtitles true: {cls.title or cls.name} under protocol {protocol} has "
-                f"no prompt with subtitles{hint}; set benchmark.subtitles to false"
-            )
-        families = found.subtitles.families
-        if wording is not None and families and wording not in families:
-            raise errors.InputError(
-                f"benchmark.subtitles true: protocol {protocol} shows subtitles of "
-                f"{cls.title or cls.name} to models of the family {', '.join(families)} alone; "
-                "set benchmark.subtitles to false"
-            )
+        rule = found.subtitles if found else None
+        shown = rule is not None and (not rule.families or wording in (None, *rule.families))
+        if shown or not subtitles:
+            return
+        if rule is not None:
+            shown_to = f"prompts with subtitles for models of {', '.join(rule.families)} alone"
+        else:
+            having = ", ".join(sorted(name for name, own in cls.protocols.items() if own.subtitles))
+            shown_to = "no prompt with subtitles"
+            shown_to += f"; protocols that do are: {having}" if having else ""
+        raise errors.InputError(
+            f"benchmark.subtitles true: {cls.title or cls.name} under protocol {protocol} has "
+            f"{shown_to}; set benchmark.subtitles to false"
+        )
 
     def show_subtitles(self) -> None:
         """Give every clip the subtitles of its video, and append that to the protocol's name.

@@ -12,25 +12,28 @@ import os
 import pickle
 import re
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks.annotated import Clip, clip_id
 from tango_core.benchmarks.base import Benchmark, check_limit, check_name
 from tango_core.benchmarks.protocols.protocol import PLAIN, under_each_harness
-from tango_core.benchmarks.scoring.free_form import MATCHES, words
+from tango_core.benchmarks.scoring.judge import MATCHES, words
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
 from tango_core.benchmarks.tables import is_missing, number_of, numbered_rows
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json
 from tango_core.types import Question, VideoItem
-from tango_core.video.folder import list_images
+from tango_core.video.reader import list_images
 
 Fields = Mapping[str, Any]
+_Key = tuple[str, Clip]
 
 logger = logging.getLogger(__name__)
 
@@ -78,18 +81,7 @@ class CustomBenchmark(Benchmark):
         if not self.root.exists():
             raise MissingFileError(f"benchmark.root {root!r} does not exist; check the path")
         table = _table_of(self.root)
-        if table is None:
-            self._items = _clips_of_folder(self.root)
-            return
-        names: dict[str, Any] = {}
-        self._items = _clips_of_table(table, names)
-        # Not "match": "batch" and "patch" differ by a letter, and unscored answers are reported.
-        lacking = [column for column in COLUMNS if column not in (*names, "match")]
-        for name in sorted({*names} - {*COLUMNS}):
-            for meant in get_close_matches(name.lower(), lacking, 1, 0.8):
-                logger.warning(
-                    "%s: column %r is taken for a group; did you mean %r?", table, name, meant
-                )
+        self._items = _clips_of_folder(self.root) if table is None else _TableClips(table)
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order of the table, or by name for a folder.
@@ -115,110 +107,104 @@ def _table_of(root: Path) -> Path | None:
     return found[0] if found else None
 
 
-class _PackedItems:
-    """Clips in a tenth of the memory of `VideoItem` objects, for tables with very many rows."""
+class _TableClips:
+    """Clips of a table, in the order in which they first occur.
 
-    def __init__(self, items: Iterable[VideoItem]) -> None:
-        items = iter(items)
-        chunks = iter(lambda: list(islice(items, _ITEMS_PER_CHUNK)), [])
-        self._chunks = [zlib.compress(pickle.dumps(chunk), 1) for chunk in chunks]
-
-    def __iter__(self) -> Iterator[VideoItem]:
-        """The clips in their order."""
-        for chunk in self._chunks:
-            yield from pickle.loads(zlib.decompress(chunk))
-
-
-def _clips_of_table(table: Path, names: dict[str, Any]) -> _PackedItems:
-    """Group a table's rows into clips, in the order in which clips first occur.
+    They take a tenth of the memory of `VideoItem` objects, as a table may have millions of rows.
 
     Args:
         table: The file.
-        names: Filled with the names of its columns, as keys.
 
     Raises:
         ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
             editor shows them: a CSV's header is row 1, a JSON line is its own number.
     """
-    separate: dict[tuple[str, Clip], list[Question]] = {}
-    items = _PackedItems(_adjacent_rows(table, names, separate))
-    if not separate:
-        return items
-    return _PackedItems(
-        replace(item, questions=(*item.questions, *separate.get((item.video_id, item.clip), ())))
-        for item in items
-    )
 
+    def __init__(self, table: Path) -> None:
+        self._table = table
+        self._columns: dict[str, Any] = {}
+        self._unscored = 0
+        # Questions in rows that do not follow on other rows of their clip.
+        self._further: dict[_Key, list[Question]] = defaultdict(list)
+        items = self._read()
+        chunks = iter(lambda: list(islice(items, _ITEMS_PER_CHUNK)), [])
+        self._chunks = [zlib.compress(pickle.dumps(chunk), 1) for chunk in chunks]
+        self._warn()
 
-def _adjacent_rows(
-    table: Path, names: dict[str, Any], separate: dict[tuple[str, Clip], list[Question]]
-) -> Iterator[VideoItem]:
-    """Yield the clips of a table with the questions of adjacent rows.
+    def __iter__(self) -> Iterator[VideoItem]:
+        """The clips in their order, each with all its questions."""
+        for chunk in self._chunks:
+            for item in pickle.loads(zlib.decompress(chunk)):
+                further = self._further.get((item.video_id, item.clip), ())
+                yield replace(item, questions=(*item.questions, *further)) if further else item
 
-    Args:
-        table: The file.
-        names: See `_clips_of_table`.
-        separate: Filled with the questions of further rows: id and bounds of a clip -> questions.
-    """
-    folder, seen = str(table.parent), set[str]()
-    row_of_id: dict[str, int] = {}
-    clip_of: tuple[str, str, Clip] | None = None  # id, path and bounds; none of separate rows
-    name: tuple[str, Clip] | None = None
-    questions: list[Question] = []
-    unscored = 0
-    for number, fields in numbered_rows(table):
-        try:
-            video, clip = _video(fields), _clip(fields)
-            names.update(fields)
-            before, name = name, (clip_id(video, clip), clip)
-            if name != before:
-                if clip_of is not None:
-                    yield VideoItem(*clip_of, tuple(questions))
-                is_new = (key := f"{name[0]}{clip is None}") not in seen
-                path = video if "://" in video else os.path.join(folder, video)
-                clip_of = (name[0], path, clip) if is_new else None
-                questions = [] if is_new else separate.setdefault(name, [])
-                seen.add(key)
-            question = _question(fields, number)
-            if question is None:
+    def _read(self) -> Iterator[VideoItem]:
+        """Yield the clips with the questions of adjacent rows."""
+        folder, seen = str(self._table.parent), set[str]()
+        for (video, clip), rows in groupby(self._rows(), key=itemgetter(0)):
+            questions = [question for _, question in rows if question is not None]
+            name = clip_id(video, clip)
+            if (key := f"{name}{clip is None}") in seen:
+                self._further[name, clip] += questions
                 continue
-            if (first := row_of_id.setdefault(question.id, number)) != number:
-                raise InputError(f"id {question.id!r} is already used in row {first}")
-            questions.append(question)
-            unscored += not (question.choices or question.accepted or _is_empty(fields, "answer"))
-        except ValueError as error:
-            raise InputError(f"{table}, row {number}: {error}") from error
-    if clip_of is not None:
-        yield VideoItem(*clip_of, tuple(questions))
-    if not seen:
-        raise InputError(f"{table}: no rows; give at least one with a video")
-    if unscored:
-        logger.warning(
-            "%s: %d free-form %s not scored; a column match (exact or contains) scores",
-            table,
-            unscored,
-            "answer is" if unscored == 1 else "answers are",
-        )
+            seen.add(key)
+            path = video if "://" in video else os.path.join(folder, video)
+            yield VideoItem(name, path, clip, tuple(questions))
+        if not seen:
+            raise InputError(f"{self._table}: no rows; give at least one with a video")
+
+    def _rows(self) -> Iterator[tuple[_Key, Question | None]]:
+        """Yield the clip and the question of every row."""
+        row_of_id: dict[str, int] = {}
+        for number, row in numbered_rows(self._table):
+            try:
+                fields = _given(row)
+                clip, question = (_video(fields), _clip(fields)), _question(fields, number)
+                self._columns.update(row)
+                if question is not None:
+                    first = row_of_id.setdefault(question.id, number)
+                    if first != number:
+                        raise InputError(f"id {question.id!r} is already used in row {first}")
+                    has_rule = bool(question.choices or question.accepted)
+                    self._unscored += "answer" in fields and not has_rule
+            except ValueError as error:
+                raise InputError(f"{self._table}, row {number}: {error}") from error
+            yield clip, question
+
+    def _warn(self) -> None:
+        """Warn about answers that are not scored and about columns that look misspelt."""
+        if self._unscored:
+            logger.warning(
+                "%s: %d free-form %s not scored; a column match (exact or contains) scores",
+                self._table,
+                self._unscored,
+                "answer is" if self._unscored == 1 else "answers are",
+            )
+        # Not "match": "batch" and "patch" differ by a letter, and unscored answers are reported.
+        lacking = [column for column in COLUMNS if column not in (*self._columns, "match")]
+        for name in sorted({*self._columns} - {*COLUMNS}):
+            for meant in get_close_matches(name.lower(), lacking, 1, 0.8):
+                logger.warning(
+                    "%s: column %r is taken for a group; did you mean %r?", self._table, name, meant
+                )
 
 
 def _clips_of_folder(root: Path) -> list[VideoItem]:
     """One clip without questions for every video below a folder."""
-    if not root.is_dir():
-        if not root.is_file() or root.suffix.lower() not in VIDEO_SUFFIXES:
-            raise InputError(
-                f"benchmark.root {str(root)!r} is neither a folder, nor a table "
-                f"({', '.join(TABLE_SUFFIXES)}), nor a video file"
-            )
-        return [VideoItem(root.name, str(root))]
-    found = sorted(path.relative_to(root).as_posix() for path in _videos_below(root))
-    if not found and list_images(root):
-        return [VideoItem(root.name, str(root))]
-    if not found:
+    if root.is_dir():
+        found = sorted(path.relative_to(root).as_posix() for path in _videos_below(root))
+        if found:
+            return [VideoItem(name, str(root / name)) for name in found]
+        is_video = bool(list_images(root))
+    else:
+        is_video = root.is_file() and root.suffix.lower() in VIDEO_SUFFIXES
+    if not is_video:
         raise InputError(
-            f"benchmark.root {str(root)!r} holds no videos ({', '.join(sorted(VIDEO_SUFFIXES))}), "
-            "no folders of images and no questions.csv or questions.jsonl"
+            f"benchmark.root {str(root)!r} is neither a folder with videos "
+            f"({', '.join(sorted(VIDEO_SUFFIXES))}), folders of images or a table of questions "
+            f"({', '.join(TABLE_SUFFIXES)}), nor such a table, nor a video file"
         )
-    return [VideoItem(name, str(root / name)) for name in found]
+    return [VideoItem(root.name, str(root))]
 
 
 def _videos_below(root: Path) -> Iterator[Path]:
@@ -226,25 +212,26 @@ def _videos_below(root: Path) -> Iterator[Path]:
     visited: set[str] = set()
     for name, folders, files in os.walk(root, followlinks=True):
         folder = Path(name)
-        folders[:] = [other for other in folders if not other.startswith(".")]
-        if os.path.realpath(folder) in visited:  # a link to a folder above
-            folders.clear()
-            continue
+        is_known = os.path.realpath(folder) in visited  # a link to a folder above
         visited.add(os.path.realpath(folder))
-        videos = [
-            folder / file
-            for file in files
-            if Path(file).suffix.lower() in VIDEO_SUFFIXES and not file.startswith(".")
-        ]
-        yield from videos
-        if not videos and folder != root and list_images(folder):
-            folders.clear()
-            yield folder
+        paths = [folder / file for file in files if not file.startswith(".")]
+        videos = [path for path in paths if path.suffix.lower() in VIDEO_SUFFIXES]
+        is_video = not videos and folder != root and bool(list_images(folder))
+        if not is_known:
+            yield from [folder] if is_video else videos
+        inner = [] if is_known or is_video else folders
+        folders[:] = [other for other in inner if not other.startswith(".")]
+
+
+def _given(row: Any) -> Fields:
+    """The fields of a row that are not empty, without white space around them."""
+    if not isinstance(row, dict):
+        raise InputError(f"must be a JSON object, got {type(row).__name__}")
+    stripped = ((name, own.strip() if isinstance(own, str) else own) for name, own in row.items())
+    return {name: own for name, own in stripped if not is_missing(own)}
 
 
 def _video(fields: Fields) -> str:
-    if not isinstance(fields, dict):
-        raise InputError(f"must be a JSON object, got {type(fields).__name__}")
     video = _text(fields, "video")
     if not video:
         raise InputError("no video; name a file, or leave the whole row out")
@@ -255,8 +242,7 @@ def _video(fields: Fields) -> str:
 
 def _question(fields: Fields, number: int) -> Question | None:
     """The question of a row; `None` if it only names a video."""
-    text, choices = _text(fields, "question"), _choices(fields)
-    answer = None if _is_empty(fields, "answer") else fields["answer"]
+    text, choices, answer = _text(fields, "question"), _choices(fields), fields.get("answer")
     if not text:
         if choices or answer is not None:
             raise InputError("options or an answer without a question")
@@ -268,28 +254,23 @@ def _question(fields: Fields, number: int) -> Question | None:
             raise InputError(f"match {match!r} beside options; it is for free-form questions")
         if answer is None:
             raise InputError(f"match {match!r} without an answer to compare replies with")
-    given = {name: str(value).strip() for name, value in fields.items() if not is_missing(value)}
     return Question(
-        id=given.get("id") or str(number),
+        id=str(fields.get("id", number)),
         text=text,
         choices=choices,
         answer=_index(answer, choices) if choices and answer is not None else None,
-        groups={name: value for name, value in given.items() if value and name not in COLUMNS},
+        groups={name: str(own) for name, own in fields.items() if name not in COLUMNS},
         accepted=_accepted(answer) if match else (),
         match="contains" if match == "contains" else "exact",
     )
 
 
-def _is_empty(fields: Fields, name: str) -> bool:
-    return fields.get(name) is None or str(fields[name]).strip() == ""
-
-
 def _text(fields: Fields, name: str) -> str:
     """A field that must be a string; "" if it is missing."""
-    value = fields.get(name)
-    if value is not None and not isinstance(value, str):
+    value = fields.get(name, "")
+    if not isinstance(value, str):
         raise InputError(f"{name} must be text, got {value!r}")
-    return (value or "").strip()
+    return value
 
 
 def _clip(fields: Fields) -> Clip:
@@ -303,7 +284,7 @@ def _clip(fields: Fields) -> Clip:
 
 
 def _seconds(fields: Fields, name: str) -> float | None:
-    if _is_empty(fields, name):
+    if name not in fields:
         return None
     try:
         seconds = number_of(fields, name)
@@ -316,7 +297,7 @@ def _seconds(fields: Fields, name: str) -> float | None:
 
 def _choices(fields: Fields) -> tuple[str, ...]:
     """Read options; letters in front of all of them are removed."""
-    if _is_empty(fields, "options"):
+    if "options" not in fields:
         return ()
     texts = _texts(fields["options"], "options")
     if not 2 <= len(texts) <= len(LETTERS):

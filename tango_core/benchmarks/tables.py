@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,13 +36,15 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{error}; download the file again") from error
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path, rows_of: Callable[[Any], Any] | None = None) -> list[Row]:
     """Read a table, one mapping per row, in the order of the file.
 
     Fields of CSV and TSV files are strings; use the functions below to read numbers and lists.
 
     Args:
-        path: `.json` (a list of objects), `.jsonl`, `.csv`, `.tsv` or `.parquet`.
+        path: `.json`, `.jsonl`, `.csv`, `.tsv` or `.parquet`.
+        rows_of: Makes rows of the content, which is a JSON document or a list of rows; `None` if
+            the content is the rows.
 
     Raises:
         ValueError: If the file is of no such kind or is not a table.
@@ -58,36 +59,20 @@ def read_rows(path: Path) -> list[Row]:
         rows = _read_parquet(path)
     else:
         raise InputError(f"{path}: not a table; known kinds are {', '.join(SUFFIXES)}")
+    try:
+        rows = rows if rows_of is None else rows_of(rows)
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
+        raise InputError(
+            f"{path}: must hold questions in the form of the release; download the file again"
+        ) from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputError(f"{path}: must be a list of objects, one per question")
     return cast("list[Row]", rows)
 
 
-def nested_rows(path: Path, rows_of: Callable[[Any], list[Row]], form: str) -> list[Row]:
-    """Read a JSON document that is no list of rows.
-
-    Args:
-        path: The file.
-        rows_of: Makes rows of its content.
-        form: What it must hold, for errors.
-
-    Raises:
-        ValueError: If it holds something else.
-    """
-    content = read_json(path)
-    try:
-        return rows_of(content)
-    except (AttributeError, TypeError, KeyError, ValueError) as error:
-        raise InputError(f"{path}: must hold {form}; download the file again") from error
-
-
 def is_missing(value: Any) -> bool:
     """Whether a value is empty: absent, null, NaN, or an empty string."""
-    return value == "" or _is_absent(value)
-
-
-def _is_absent(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def text_of(row: Row, *names: str) -> str:
@@ -108,9 +93,7 @@ def answer_text_of(row: Row) -> str:
     Raises:
         ValueError: If there is none.
     """
-    if _is_absent(row.get("answer")):
-        raise InputError("no answer")
-    return str(row["answer"])
+    return "" if row.get("answer") == "" else text_of(row, "answer")
 
 
 def number_of(row: Row, name: str) -> float:
@@ -139,7 +122,7 @@ def length_of(row: Row, name: str) -> float | None:
 
 
 def list_of(row: Row, name: str) -> tuple[str, ...]:
-    """Return a field that holds a list of strings, which CSV and TSV files write as Python or JSON.
+    """Return a field that holds a list of strings, which CSV and TSV files write as Python does.
 
     Raises:
         ValueError: If it is empty or not a list of strings or numbers.
@@ -149,15 +132,11 @@ def list_of(row: Row, name: str) -> tuple[str, ...]:
         try:
             value = ast.literal_eval(value)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            try:
-                value = json.loads(value)
-            except (ValueError, RecursionError):
-                raise InputError(f"{name} is not a list: {row[name]!r}") from None
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+            raise InputError(f"{name} is not a list: {value!r}") from None
+    texts = value if isinstance(value, (list, tuple)) else ()
+    if not texts or not all(isinstance(entry, (str, int, float)) for entry in texts):
         raise InputError(f"{name} must be a list of texts, got {value!r}")
-    if not all(isinstance(entry, (str, int, float)) for entry in value):
-        raise InputError(f"{name} must hold texts, got {value!r}")
-    return tuple(str(entry) for entry in value)
+    return tuple(map(str, texts))
 
 
 def numbered_of(row: Row, name: str) -> tuple[str, ...]:
@@ -181,27 +160,18 @@ def without_letters(options: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def of_videos(path: Path, rows: Sequence[Row], *names: str) -> list[Row]:
+def of_videos(rows: Sequence[Row], *names: str) -> list[Row]:
     """One row per question, where a row per video holds its questions in `qa`.
 
     Args:
-        path: Of the file, for errors.
-        rows: Its rows; one without `qa` is a question already.
+        rows: Rows of a file; one without `qa` is a question already.
         names: Fields of the video that its questions get.
-
-    Raises:
-        ValueError: If `qa` holds something else.
     """
-    try:
-        return [
-            {**({name: row.get(name) for name in names} if "qa" in row else {}), **one}
-            for row in rows
-            for one in row.get("qa", [row])
-        ]
-    except TypeError as error:
-        raise InputError(
-            f"{path}: qa must be a list of questions; download the file again"
-        ) from error
+    return [
+        {**({name: row.get(name) for name in names} if "qa" in row else {}), **one}
+        for row in rows
+        for one in row.get("qa", [row])
+    ]
 
 
 def bounds_of(row: Row) -> tuple[float, float]:

@@ -20,18 +20,9 @@ from statistics import fmean
 from typing import Any
 
 from tango_core.code_identity import is_outside, source_digest
+from tango_core.compressors import baselines
 from tango_core.compressors.aot import AOT
 from tango_core.compressors.base import Compressor, LayerPruner
-from tango_core.compressors.baselines import (
-    Block,
-    FewerFrames,
-    Full,
-    PoolSpace,
-    PoolTime,
-    Random,
-    TopK,
-    Uniform,
-)
 from tango_core.compressors.divprune import DivPrune
 from tango_core.compressors.earlytom import EarlyTom
 from tango_core.compressors.evs import EVS
@@ -59,10 +50,10 @@ from tango_core.extensions import load_extension, short_name
 __all__ = ["CONTROLS", "METHODS", "Method", "build_method", "equivalent_retention", "method_class"]
 
 METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
-    "full": Full,
-    "random": Random,
-    "uniform": Uniform,
-    "topk": TopK,
+    "full": baselines.Full,
+    "random": baselines.Random,
+    "uniform": baselines.Uniform,
+    "topk": baselines.TopK,
     "tango": Tango,
     "visionzip": VisionZip,
     "vidcom2": VidCom2,
@@ -78,10 +69,10 @@ METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "flashvid": FlashVID,
     "vcast": VCast,
     "aot": AOT,
-    "fewer_frames": FewerFrames,
-    "pool_space": PoolSpace,
-    "pool_time": PoolTime,
-    "block": Block,
+    "fewer_frames": baselines.FewerFrames,
+    "pool_space": baselines.PoolSpace,
+    "pool_time": baselines.PoolTime,
+    "block": baselines.Block,
     "fastv": FastV,
     "dart": DART,
     "pyramiddrop": PyramidDrop,
@@ -193,7 +184,7 @@ def build_method(
     if isinstance(built, Compressor) and built.retention < 1:
         resolved["retention"] = built.retention  # also for methods whose other options determine it
     if isinstance(built, LayerPruner):
-        method = Method(shown, Full(), built, resolved)
+        method = Method(shown, baselines.Full(), built, resolved)
     else:
         method = Method(shown, built, pruner, resolved)
     if method.pruner is not None:

@@ -12,28 +12,17 @@ import torch
 from torch import Tensor
 
 from tango_core.code_identity import edited_digest, is_outside, note_sources, source_digest
-from tango_core.combination import Combination, Drawing
-from tango_core.compressors.options import raise_if_below, raise_if_no_share
+from tango_core.combination import Combination as Combination
+from tango_core.combination import Drawing
+from tango_core.compressors.options import Ranges, at_least, check_ranges
 from tango_core.errors import InputError
 from tango_core.extensions import short_name
-from tango_core.latency import NO_TIMER, StepTimer
-from tango_core.ops.finite import raise_if_missing, raise_if_not_finite, read_checked
+from tango_core.latency import NO_TIMER, LatencyProfile
+from tango_core.ops.finite import raise_if_missing, raise_if_not_finite
+from tango_core.ops.finite import read_checked as read_checked
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
 from tango_core.types import CompressedVideo, Positions, Question, VisualFeatures
-
-__all__ = [
-    "Combination",
-    "Compressor",
-    "LayerContext",
-    "LayerPruner",
-    "Pruned",
-    "QuestionField",
-    "keep",
-    "num_kept",
-    "read_checked",
-    "select",
-]
 
 QuestionField = Literal["question", "aligned_question", "saliency"]
 
@@ -64,6 +53,8 @@ class Compressor(ABC):
     # Options added after the first release of the class, with the values that leave tokens
     # unchanged.
     added_options: ClassVar[Mapping[str, Any]] = {}
+    # Ranges of the options that the class adds.
+    option_ranges: ClassVar[Ranges] = {}
 
     retention: float
 
@@ -72,16 +63,16 @@ class Compressor(ABC):
         super().__init_subclass__(**arguments)
         if is_outside(cls):
             note_sources(cls)  # now, while the files are still the imported ones
-        if vars(cls).keys() & {"_plan", "_plan_in_steps"}:
+        if "_plan" in vars(cls):
             cls.has_plan = True
-        elif vars(cls).keys() & {"_compress", "_compress_in_steps"}:
+        elif "_compress" in vars(cls):
             cls.has_plan = False
             if getattr(cls._plan, "__isabstractmethod__", False):
                 cls._plan = _no_plan  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         """Check the options; subclasses extend it."""
-        raise_if_no_share("retention", self.retention)
+        check_ranges(self)
 
     @classmethod
     def published_options(
@@ -200,7 +191,9 @@ class Compressor(ABC):
 
     @torch.no_grad()
     @full_precision()
-    def compress(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> CompressedVideo:
+    def compress(
+        self, features: VisualFeatures, clock: LatencyProfile = NO_TIMER
+    ) -> CompressedVideo:
         """Keep the tokens this method chooses; the input is never written to.
 
         No gradient is recorded, also where the features require one.
@@ -222,17 +215,16 @@ class Compressor(ABC):
             with nullcontext() if plan.is_selection else clock.stage("merge"):
                 video = plan.apply(features.tokens, features.companions, anchored=features.anchored)
         else:
-            video = self._compress_in_steps(features, clock)
+            video = self._compress(features)
             if features.companions is not None and video.companions is None:
-                # The sources of its tokens are unknown, so use the companions at the kept
-                # positions.
+                # The sources of its tokens are unknown.
                 own = features.companions.flatten(0, 1).index_select(0, video.indices)
                 video = replace(video, companions=own)
         return _of_clip(video, features)
 
     @torch.no_grad()
     @full_precision()
-    def plan(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> Combination:
+    def plan(self, features: VisualFeatures, clock: LatencyProfile = NO_TIMER) -> Combination:
         """Compute the kept positions and their weighted sums without computing tokens.
 
         Applied to the same tokens, the plan gives the bytes of `compress`, also after storage.
@@ -283,7 +275,7 @@ class Compressor(ABC):
         """Plans for several questions about one clip; all but the question is equal."""
         return [self._plan(one) for one in asked]
 
-    def _checked_plan(self, features: VisualFeatures, clock: StepTimer) -> Combination:
+    def _checked_plan(self, features: VisualFeatures, clock: LatencyProfile) -> Combination:
         """The plan for features that can be compressed."""
         if self.outer_retention >= 1:
             return keep(features, torch.arange(features.tokens.shape[:2].numel()))
@@ -306,17 +298,13 @@ class Compressor(ABC):
     def _plan(self, features: VisualFeatures) -> Combination:
         """Compute the plan; retention is below 1 and the input is finite."""
 
-    def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
+    def _plan_in_steps(self, features: VisualFeatures, clock: LatencyProfile) -> Combination:
         """Like `_plan`; methods with several steps override it and report them to the clock."""
         return self._plan(features)
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
         """Compress without a plan; retention is below 1 and the input is finite."""
-        return self._plan_in_steps(features, NO_TIMER).apply(features.tokens)
-
-    def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
-        """Like `_compress`; methods with several steps override it and report them to the clock."""
-        return self._compress(features)
+        return self._plan(features).apply(features.tokens)
 
 
 def _of_clip(video: CompressedVideo, features: VisualFeatures) -> CompressedVideo:
@@ -336,6 +324,20 @@ def _of_clip(video: CompressedVideo, features: VisualFeatures) -> CompressedVide
 def _no_plan(self: Compressor, features: VisualFeatures) -> Combination:
     """Replaces `_plan` in classes that implement only `_compress`."""
     raise NotImplementedError(f"{type(self).__name__} implements _compress and has no plan")
+
+
+@dataclass(frozen=True)
+class ExactBudget(Compressor):
+    """A compressor that keeps round(retention * T * L) tokens.
+
+    Attributes:
+        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
+            methods.
+    """
+
+    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
+
+    budget: Literal["exact"] = field(default="exact", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -566,14 +568,15 @@ class LayerPruner(ABC):
     """
 
     renumbers: ClassVar[bool] = False
+    # Ranges of the options that the class adds.
+    option_ranges: ClassVar[Ranges] = {"layer": at_least(0)}
 
     retention: float
     layer: int
 
     def __post_init__(self) -> None:
         """Check the options; subclasses extend it."""
-        raise_if_no_share("retention", self.retention)
-        raise_if_below(self, 0, "layer")
+        check_ranges(self)
 
     def layers(self, num_layers: int) -> tuple[int, ...]:
         """Indices of the layers before which `prune` is called.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise, product
@@ -22,9 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.combination import Combination
-from tango_core.compressors.base import Compressor, keep, num_kept
-from tango_core.compressors.options import raise_if_below
-from tango_core.ops.saliency import rank_descending
+from tango_core.compressors.base import Compressor, ExactBudget, keep, num_kept
+from tango_core.compressors.options import Ranges, at_least
+from tango_core.ops.budgets import evenly
+from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.types import VisualFeatures
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Full(Compressor):
 
 
 @dataclass(frozen=True)
-class TopK(Compressor):
+class TopK(ExactBudget):
     """Keep `round(retention * T * L)` tokens: the highest-scoring ones of every frame.
 
     Equal scores go to the lowest position.
@@ -62,14 +62,9 @@ class TopK(Compressor):
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
         score: `"saliency"` (p-attn) or `"attention"` (attn) of `VisualFeatures`.
-        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
-            methods.
     """
 
-    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
-
     score: Literal["saliency", "attention"] = "saliency"
-    budget: Literal["exact"] = "exact"
 
     @property
     def needs(self) -> frozenset[str]:
@@ -79,21 +74,13 @@ class TopK(Compressor):
     def _plan(self, features: VisualFeatures) -> Combination:
         """Rank within each frame and cut at the frame's quota."""
         scores = getattr(features, self.score)
-        num_frames, tokens_per_frame = scores.shape
-        kept = num_kept(num_frames * tokens_per_frame, self.retention)
-        bounds = torch.arange(num_frames + 1) * kept // num_frames
-        quotas = (bounds[1:] - bounds[:-1]).tolist()
-        columns = [
-            torch.arange(quota) + frame * tokens_per_frame for frame, quota in enumerate(quotas)
-        ]
-        ranked = rank_descending(scores.float())
-        offsets = torch.arange(num_frames, device=scores.device)[:, None] * tokens_per_frame
-        flat = (ranked + offsets).reshape(-1)[torch.cat(columns).to(scores.device)]
-        return keep(features, flat.sort().values)
+        quotas = evenly(num_kept(scores.numel(), self.retention), len(scores))
+        kept = take_ranked(rank_descending(scores.float()), quotas)
+        return keep(features, kept.sort().values)
 
 
 @dataclass(frozen=True)
-class Random(Compressor):
+class Random(ExactBudget):
     """Keep `round(retention * T * L)` tokens drawn without replacement.
 
     The draw depends on the seed and on T * L alone, so every clip of one shape keeps the same
@@ -102,19 +89,11 @@ class Random(Compressor):
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
         seed: Seed of the draw, 0 or larger.
-        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
-            methods.
     """
 
-    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
+    option_ranges: ClassVar[Ranges] = {"seed": at_least(0)}
 
     seed: int = 0
-    budget: Literal["exact"] = "exact"
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        raise_if_below(self, 0, "seed")
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Draw on the CPU, where the generator gives the same numbers on every machine."""
@@ -125,7 +104,7 @@ class Random(Compressor):
 
 
 @dataclass(frozen=True)
-class Uniform(Compressor):
+class Uniform(ExactBudget):
     """Keep `round(retention * T * L)` tokens at even steps in raster order, frame after frame.
 
     Token i of K is the middle of the i-th of K equal intervals of the flat sequence, computed in
@@ -133,13 +112,7 @@ class Uniform(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
-            methods.
     """
-
-    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
-
-    budget: Literal["exact"] = "exact"
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Take the middle of every interval."""
@@ -149,12 +122,17 @@ class Uniform(Compressor):
         return keep(features, torch.div(middles, 2 * kept, rounding_mode="floor"))
 
 
+@dataclass(frozen=True)
 class _FrameControl(Compressor):
-    """A control whose token count is a multiple of the tokens per frame."""
+    """A control whose token count is a multiple of the tokens per frame.
+
+    Attributes:
+        budget: Both are the nearest whole number of frames.
+    """
 
     added_options: ClassVar[dict[str, str]] = {"budget": "official"}
 
-    budget: str
+    budget: Literal["official", "exact"] = "official"
 
     def num_frames_kept(self, num_frames: int) -> int:
         """`retention` of the frames, rounded to the nearest whole number, at least 1.
@@ -182,12 +160,9 @@ class FewerFrames(_FrameControl):
 
     Attributes:
         retention: Share of the frames to keep, in (0, 1].
-        budget: Both are the nearest whole number of frames.
     """
 
     entry_name: ClassVar[str] = "fewer_frames"
-
-    budget: Literal["official", "exact"] = "official"
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Take whole frames."""
@@ -210,12 +185,9 @@ class PoolTime(_FrameControl):
 
     Attributes:
         retention: Share of the frames to keep, in (0, 1].
-        budget: Both are the nearest whole number of frames.
     """
 
     entry_name: ClassVar[str] = "pool_time"
-
-    budget: Literal["official", "exact"] = "official"
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Average group after group."""
@@ -331,6 +303,8 @@ class Block(Compressor):
         retention: 1 / factor^2; not an option.
     """
 
+    option_ranges: ClassVar[Ranges] = {"factor": at_least(1), "seed": at_least(0)}
+
     factor: int = 2
     keep: Literal["first", "random", "mean"] = "first"
     seed: int = 0
@@ -338,9 +312,8 @@ class Block(Compressor):
 
     def __post_init__(self) -> None:
         """Check the options."""
-        raise_if_below(self, 1, "factor")
-        raise_if_below(self, 0, "seed")
-        object.__setattr__(self, "retention", 1 / self.factor**2)
+        if self.factor:  # 0 is refused below
+            object.__setattr__(self, "retention", 1 / self.factor**2)
         super().__post_init__()
 
     def _identity_options(self) -> dict[str, object]:

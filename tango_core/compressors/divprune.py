@@ -6,21 +6,19 @@ CVPR 2025, Section 3 (max-min diversity, solved greedily), https://arxiv.org/abs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 
 from tango_core.combination import Combination
-from tango_core.compressors.base import Compressor, keep, num_kept
+from tango_core.compressors.base import ExactBudget, keep, num_kept
 from tango_core.ops.clustering import squared_distances
 from tango_core.types import VisualFeatures
 
 
 @dataclass(frozen=True)
-class DivPrune(Compressor):
+class DivPrune(ExactBudget):
     """Keep `round(retention * T * L)` tokens by farthest-point sampling over the whole clip.
 
     Distance is 1 - cosine. The first token is the one whose nearest other token is farthest; then
@@ -33,13 +31,7 @@ class DivPrune(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
-            methods.
     """
-
-    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
-
-    budget: Literal["exact"] = "exact"
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Select tokens one by one, without device synchronisation."""

@@ -37,22 +37,9 @@ class EarlyTom(Hybrid):
             "retention": 0.5}`; see HoliTom.
     """
 
+    needs = frozenset({"merged_attention"})
+
     inner: Mapping[str, Any] | None = field(default=None, hash=False)
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        _ = self.outer_retention
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Attention of the block behind which frames were merged last."""
-        return frozenset({"merged_attention"})
-
-    def _identity_options(self) -> dict[str, Any]:
-        options = super()._identity_options()
-        del options["inner"]
-        return {**options, "retention": self.outer_retention}
 
     def _plan(self, features: VisualFeatures) -> Combination:
         assert features.merged_attention is not None

@@ -26,12 +26,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.combination import NOWHERE, Combination, Drawing, Terms, in_order, unchanged
-from tango_core.compressors.base import Compressor, num_kept, read_checked
-from tango_core.compressors.options import raise_if_below, raise_if_outside
+from tango_core.compressors.base import Compressor, num_kept
+from tango_core.compressors.options import Ranges, at_least
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.ops.blocks import row_blocks, take_frames
 from tango_core.ops.budgets import apportion, floor_share
 from tango_core.ops.clustering import density_peaks, squared_distances
+from tango_core.ops.finite import read_checked
 from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.ops.segmentation import cut_segments, dyseg_cuts
@@ -72,6 +73,14 @@ class FastVID(Compressor):
     checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
+    option_ranges: ClassVar[Ranges] = {
+        "num_segments": at_least(1),
+        "tau": (-1, 1),
+        "context_ratio": (0, 1),
+        "anchor_stride": at_least(1),
+        "beta": (0, 1),
+    }
+
     num_segments: int = 8
     tau: float = 0.9
     context_ratio: float = 0.4
@@ -86,9 +95,6 @@ class FastVID(Compressor):
         super().__post_init__()
         if self.stop is not None:
             object.__setattr__(self, "stop", checked_stop("fastvid", self.stop, STOP_STRENGTHS))
-        raise_if_outside(self, -1, 1, "tau")
-        raise_if_outside(self, 0, 1, "context_ratio", "beta")
-        raise_if_below(self, 1, "num_segments", "anchor_stride")
 
     @property
     def needs(self) -> frozenset[str]:

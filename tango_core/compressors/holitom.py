@@ -32,13 +32,12 @@ from torch import Tensor
 from tango_core.combination import Combination, Drawing, Terms, in_order, over_frames, unchanged
 from tango_core.compressors.base import num_kept
 from tango_core.compressors.hybrid import OuterStep
-from tango_core.compressors.options import raise_if_below, raise_if_outside
+from tango_core.compressors.options import Ranges, at_least
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.ops.budgets import apportion, ceil_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.finite import read_checked
-from tango_core.ops.frame_runs import frame_means
-from tango_core.ops.merging import mean_weights
+from tango_core.ops.merging import frame_means, mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.ops.segmentation import adjacent_products, cosines, static_cells, static_segments
 from tango_core.ops.transfer import upload_together
@@ -78,6 +77,9 @@ class HoliTom(OuterStep):
     checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
+    option_ranges: ClassVar[Ranges] = {"beta": (0, 1), "num_neighbors": at_least(1)}
+    needs = frozenset({"attention"})
+
     tau: float | None = None
     beta: float = 0.6
     num_neighbors: int = 7
@@ -90,15 +92,6 @@ class HoliTom(OuterStep):
         super().__post_init__()
         if self.stop is not None:
             object.__setattr__(self, "stop", checked_stop("holitom", self.stop, STOP_STRENGTHS))
-        raise_if_outside(self, -1, 1, "tau")
-        raise_if_outside(self, 0, 1, "beta")
-        raise_if_below(self, 1, "num_neighbors")
-        _ = self.outer_retention
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Received attention, to rank dynamic tokens."""
-        return frozenset({"attention"})
 
     @property
     def resolved_tau(self) -> float:

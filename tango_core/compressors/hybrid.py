@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.in_llm.fastv import FastVMerge, HoliTomMerge
-from tango_core.compressors.options import checked_options, option_names, suggestion
+from tango_core.compressors.options import Ranges, checked_options, option_names, suggestion
 from tango_core.errors import InputError
 
 DEFAULT_NUM_LAYERS = 28
@@ -63,10 +63,21 @@ class Hybrid(Compressor):
 
     inner: Any
 
+    def __post_init__(self) -> None:
+        """Check the options, and that `retention` can be reached."""
+        super().__post_init__()
+        _ = self.outer_retention
+
     @property
     def outer_retention(self) -> float:
         """Share kept before the language model so that the layers average to `retention`."""
         return outer_retention(self.retention, self.inner)
+
+    def _identity_options(self) -> dict[str, Any]:
+        """Options without `inner`, which only affects the share kept here."""
+        options = super()._identity_options()
+        del options["inner"]
+        return {**options, "retention": self.outer_retention}
 
 
 class OuterStep(Hybrid):
@@ -76,6 +87,8 @@ class OuterStep(Hybrid):
         tau: Cosine above which a position counts as unchanged; `None` for the published value.
         inner: The step that follows, with `num_layers`; `None` for none.
     """
+
+    option_ranges: ClassVar[Ranges] = {"tau": (-1, 1)}
 
     tau: float | None
     inner: Mapping[str, Any] | None
@@ -89,9 +102,7 @@ class OuterStep(Hybrid):
 
     def _identity_options(self) -> dict[str, Any]:
         """Options, with `tau=None` and `inner` replaced by the values derived from them."""
-        options = super()._identity_options()
-        del options["inner"]
-        return {**options, "retention": self.outer_retention, "tau": self.resolved_tau}
+        return {**super()._identity_options(), "tau": self.resolved_tau}
 
 
 def checked_inner(

@@ -5,14 +5,26 @@ from __future__ import annotations
 import difflib
 import math
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tango_core.errors import InputError
 
+Ranges = Mapping[str, tuple[float, float]]
+"""Option -> smallest and largest value; `math.inf` stands for no upper bound."""
+
 LARGEST = 2**63 - 1
 """Largest integer of a tensor and of a random seed."""
+
+# Types in error messages.
+_KINDS: dict[type, str] = {
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    str: "a text",
+    tuple: "a list",
+}
 
 
 def option_names(cls: type) -> tuple[str, ...]:
@@ -35,13 +47,23 @@ def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[
         ValueError: For an unknown option, a missing one, or a value of the wrong kind.
     """
     allowed = option_names(cls)
-    raise_if_unknown(method, options, allowed)
-    required = [
+    for name in options:
+        if name not in allowed:
+            raise InputError(
+                f"method {method!r} has no option {name!r}{suggestion(name, allowed)}; "
+                f"its options are: {', '.join(allowed) or 'none'}"
+            )
+    missing = [
         option.name
         for option in fields(cls)
-        if option.init and option.default is MISSING and option.default_factory is MISSING
+        if option.init
+        and option.default is option.default_factory is MISSING
+        and option.name not in options
     ]
-    raise_if_missing(method, options, required)
+    if missing:
+        raise InputError(
+            f"method {method!r} needs {', '.join(missing)}; add it, e.g. {missing[0]}=0.1"
+        )
     try:
         hints = get_type_hints(cls)
     except NameError as error:  # a class from outside, imported under TYPE_CHECKING only
@@ -55,20 +77,28 @@ def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[
     }
 
 
-def raise_if_outside(method: object, low: float, high: float, *names: str) -> None:
-    """Raise `ValueError` for options that are not in [low, high]; `None` is allowed."""
-    for name in names:
-        value = getattr(method, name)
-        if value is not None and not low <= value <= high:
-            raise InputError(f"{name} must be in [{low}, {high}], got {value}")
+def at_least(low: float) -> tuple[float, float]:
+    """The range of an option without an upper bound."""
+    return low, math.inf
 
 
-def raise_if_below(method: object, least: float, *names: str) -> None:
-    """Raise `ValueError` for options that are smaller than `least`, or infinite."""
-    for name in names:
-        value = getattr(method, name)
-        if not least <= value < math.inf:
-            raise InputError(f"{name} must be {least} or larger, got {value}")
+def raise_if_outside(settings: object, ranges: Ranges) -> None:
+    """Raise `ValueError` for a setting that is not finite or not in its range.
+
+    `None` is allowed.
+    """
+    for name, (low, high) in ranges.items():
+        value = getattr(settings, name)
+        if value is not None and not (low <= value <= high and value < math.inf):
+            allowed = f"in [{low}, {high}]" if high < math.inf else f"{low} or larger"
+            raise InputError(f"{name} must be {allowed}, got {value}")
+
+
+def check_ranges(method: Any) -> None:
+    """Check `retention` and the options in `option_ranges` of a method's class and its bases."""
+    raise_if_no_share("retention", method.retention)
+    for cls in type(method).__mro__:
+        raise_if_outside(method, vars(cls).get("option_ranges", {}))
 
 
 def _as_kind(where: str, value: Any, kind: Any) -> Any:
@@ -97,22 +127,11 @@ def _as_kind(where: str, value: Any, kind: Any) -> Any:
         return float(value)
     wrong_bool = isinstance(value, bool) and expected is not bool
     if isinstance(expected, type) and (wrong_bool or not isinstance(value, expected)):
-        raise InputError(f"{where} must be {_article(expected)}, got {value!r}")
+        wanted = _KINDS.get(expected, f"a {expected.__name__.lower()} of settings")
+        raise InputError(f"{where} must be {wanted}, got {value!r}")
     if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
         raise InputError(f"{where} must be at most {LARGEST}, got {value}")
     return value
-
-
-def _article(kind: type) -> str:
-    """Description of a type for error messages."""
-    words = {
-        float: "a number",
-        int: "a whole number",
-        bool: "true or false",
-        str: "a text",
-        tuple: "a list",
-    }
-    return words.get(kind, f"a {kind.__name__.lower()} of settings")
 
 
 def suggestion(name: str, allowed: Iterable[str]) -> str:
@@ -121,34 +140,7 @@ def suggestion(name: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def raise_if_unknown(method: str, names: Iterable[str], allowed: Sequence[str]) -> None:
-    """Refuse options that a method does not have."""
-    for name in names:
-        if name not in allowed:
-            listed = ", ".join(allowed) if allowed else "none"
-            raise InputError(
-                f"method {method!r} has no option {name!r}{suggestion(name, allowed)}; "
-                f"its options are: {listed}"
-            )
-
-
-def raise_if_missing(method: str, names: Iterable[str], required: Iterable[str]) -> None:
-    """Refuse to build a method without the options that have no default."""
-    given = set(names)
-    missing = [name for name in required if name not in given]
-    if missing:
-        raise InputError(
-            f"method {method!r} needs {', '.join(missing)}; add it, e.g. {missing[0]}=0.1"
-        )
-
-
-def raise_if_no_share(name: str, value: float | str) -> None:
-    """Refuse a share that is not in (0, 1]; a percentage is answered with the share it means."""
-    if isinstance(value, str):
-        number = value.strip().removesuffix("%").strip()
-        percentage = value.strip().endswith("%") and number.replace(".", "", 1).isdigit()
-        meant = f"; write {float(number) / 100:g}" if percentage else ""
-        raise InputError(f"{name} must be a number in (0, 1], got {value!r}{meant}")
+def raise_if_no_share(name: str, value: float) -> None:
+    """Refuse a share that is not in (0, 1]."""
     if not 0 < value <= 1:
-        meant = f"; write {value / 100:g} for {value:g} %" if 1 < value <= 100 else ""
-        raise InputError(f"{name} must be in (0, 1], got {value}{meant}")
+        raise InputError(f"{name} must be in (0, 1], got {value}")

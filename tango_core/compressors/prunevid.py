@@ -13,10 +13,10 @@ token has the position of its cluster's centre instead of the order of clusters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.combination import NOWHERE, Combination, Drawing, Terms, in_order, over_frames
-from tango_core.compressors.base import Compressor, num_kept, read_checked
-from tango_core.compressors.options import raise_if_no_share, raise_if_outside
+from tango_core.compressors.base import ExactBudget, num_kept
+from tango_core.compressors.options import Ranges, raise_if_no_share
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, floor_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
-from tango_core.ops.frame_runs import frame_means
-from tango_core.ops.merging import mean_weights
+from tango_core.ops.finite import read_checked
+from tango_core.ops.merging import frame_means, mean_weights
 from tango_core.ops.transfer import upload_together
 from tango_core.types import VisualFeatures
 
@@ -39,7 +39,7 @@ NUM_NEIGHBORS = 7
 
 
 @dataclass(frozen=True)
-class PruneVid(Compressor):
+class PruneVid(ExactBudget):
     """Plain averages of clusters: static positions over a scene, and dynamic tokens in every frame.
 
     Keeps round(retention * T * L) tokens, divided over the groups by their size (largest
@@ -50,21 +50,17 @@ class PruneVid(Compressor):
         retention: Share of the tokens to keep, in (0, 1].
         tau: A position is static if its mean cosine over a scene's frames exceeds this, in [-1, 1].
         temporal_ratio: Number of frame clusters as a share of the frames, in (0, 1].
-        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
-            methods.
     """
 
     checks_in_plan: ClassVar[bool] = True
-    added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
+    option_ranges: ClassVar[Ranges] = {"tau": (-1, 1)}
 
     tau: float = 0.8
     temporal_ratio: float = 0.25
-    budget: Literal["exact"] = "exact"
 
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        raise_if_outside(self, -1, 1, "tau")
         raise_if_no_share("temporal_ratio", self.temporal_ratio)
 
     def _plan(self, features: VisualFeatures) -> Combination:

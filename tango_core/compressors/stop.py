@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tango_core.compressors.options import checked_options, raise_if_below, raise_if_outside
+from tango_core.compressors.options import at_least, checked_options, raise_if_outside
 from tango_core.errors import InputError
 from tango_core.types import VisualFeatures
 
@@ -49,8 +49,8 @@ class Stop:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        raise_if_below(self, 0.0, "spatial", "temporal")
-        raise_if_outside(self, 1e-3, 100, "gamma")
+        strength = at_least(0.0)
+        raise_if_outside(self, {"spatial": strength, "temporal": strength, "gamma": (1e-3, 100)})
 
     def sink_scores(self, attention: Tensor) -> Tensor:
         """(..., L) float32 sink scores in [0, 1] from (..., T, L) attention."""

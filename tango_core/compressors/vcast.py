@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.combination import Combination
-from tango_core.compressors.base import Compressor, keep, read_checked
-from tango_core.errors import InputError
+from tango_core.compressors.base import Compressor, keep
+from tango_core.compressors.options import Ranges
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion
+from tango_core.ops.finite import read_checked
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.types import VisualFeatures
 
@@ -48,15 +49,12 @@ class VCast(Compressor):
     checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"budget": "official"}
 
+    # Outside of this range float32 overflows.
+    option_ranges: ClassVar[Ranges] = {"temperature": (1e-6, 1e6)}
+
     temperature: float = 0.7
     legacy_remainder: bool = False
     budget: Literal["official", "exact"] = "official"
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        if not 1e-6 <= self.temperature <= 1e6:  # outside this range float32 overflows
-            raise InputError(f"temperature must be from 1e-6 to 1e6, got {self.temperature}")
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Score, set the frames' budgets, keep the highest scores of every frame."""

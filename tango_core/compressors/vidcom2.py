@@ -27,12 +27,11 @@ from tango_core.compressors.base import (
     ScoredRow,
     keep,
     num_kept,
-    read_checked,
     scored_row,
 )
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, fill, floor_share
-from tango_core.ops.finite import refuse_norms
+from tango_core.ops.finite import read_checked, refuse_norms
 from tango_core.ops.saliency import positions_of
 from tango_core.ops.transfer import upload
 from tango_core.types import VisualFeatures

@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.combination import Combination, Terms, in_order, unchanged
-from tango_core.compressors.base import Compressor, num_kept, read_checked
-from tango_core.compressors.options import raise_if_outside
+from tango_core.compressors.base import Compressor, num_kept
+from tango_core.compressors.options import Ranges
 from tango_core.compressors.stop import Stop, checked_stop, stop_for
 from tango_core.ops.blocks import take_frames
 from tango_core.ops.budgets import ceil_share, evenly, floor_share
+from tango_core.ops.finite import read_checked
 from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.ops.transfer import upload_together
@@ -70,6 +71,9 @@ class VisionZip(Compressor):
 
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
+    option_ranges: ClassVar[Ranges] = {"contextual_ratio": (0, 1)}
+    needs = frozenset({"attention", "keys"})
+
     contextual_ratio: float = 0.05
     stop: Mapping[str, Any] | None = field(default=None, hash=False)
     budget: Literal["official", "exact"] = "official"
@@ -77,15 +81,9 @@ class VisionZip(Compressor):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        raise_if_outside(self, 0, 1, "contextual_ratio")
         if self.stop is not None:
             stop = checked_stop("visionzip", self.stop, STOP_STRENGTHS)
             object.__setattr__(self, "stop", stop)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Received attention to rank tokens, keys to compare them."""
-        return frozenset({"attention", "keys"})
 
     @property
     def averages(self) -> bool:

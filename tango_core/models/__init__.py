@@ -5,13 +5,13 @@ add a model, here or in another package.
 
 Packages and modules, each importing only from those before it:
 
-    options, sinks, base, family               interfaces: no family, no transformers
-    placement, memory_faults, onednn, kernels  devices and kernels
-    checkpoints/                               directories, tensors, tokenizers
-    language/                                  prompts, chat text, the engine
-    files, towers/, language_half              shared parts of all families' halves
-    internvl/, llava/, qwen2_5_vl/, qwen3_vl/  a package per family; none imports another
-    tiny                                       the built-in model
+    options, base, family                interfaces: no family, no transformers
+    placement, memory_faults, kernels    devices and kernels
+    checkpoints/                         directories, tensors, tokenizers
+    language/                            prompts, chat text, the engine
+    towers/, language_half               shared parts of all families' halves
+    internvl/, llava/, qwen*_vl/         a package per family; none imports another
+    tiny                                 the built-in model
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tango_core.errors import InputError
 from tango_core.extensions import load_extension
-from tango_core.models.base import LanguageModel, LLMShape, ModelSpec, VisionEncoder
+from tango_core.models.base import LanguageModel, ModelSpec, VisionEncoder
 from tango_core.models.family import ModelEntry, ModelFamily, ModelRequest
 from tango_core.models.options import (
     EncodeBatch,
@@ -32,8 +32,8 @@ from tango_core.models.options import (
     checked_options,
     option_names,
     raise_unless_one_of,
+    read_sinks,
 )
-from tango_core.models.sinks import SinkList, read_sinks
 from tango_core.video import DecoderName
 from tango_core.video.sampling import SAMPLINGS, Sampling
 
@@ -43,11 +43,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MODELS",
     "FamilyOptions",
-    "LLMShape",
     "LanguageModel",
     "ModelEntry",
     "ModelFamily",
-    "ModelRequest",
     "ModelSpec",
     "VisionEncoder",
     "describe_model",
@@ -141,14 +139,17 @@ def describe_model(
     entry = model_entry(name)
     if num_frames is not None and num_frames < 1:
         raise InputError(f"model.num_frames must be 1 or larger, got {num_frames}")
-    raise_unless_one_of("model.dtype", dtype, ("auto", "float32", "float16", "bfloat16"))
-    raise_unless_one_of("model.device", device, ("auto", "cpu", "cuda"))
+    for setting, value, allowed in (
+        ("model.dtype", dtype, get_args(Dtype)),
+        ("model.device", device, get_args(Device)),
+        ("model.sampling", sampling, (None, *SAMPLINGS)),
+        ("engine", engine, get_args(EngineName)),
+    ):
+        raise_unless_one_of(setting, value, allowed)
     if encode_batch != "auto" and (not isinstance(encode_batch, int) or encode_batch < 1):
         raise InputError(f"model.encode_batch must be auto, 1 or larger, got {encode_batch!r}")
     if type(compile) is not bool:
         raise InputError(f"model.compile must be true or false, got {compile!r}")
-    raise_unless_one_of("model.sampling", sampling, (None, *SAMPLINGS))
-    raise_unless_one_of("engine", engine, get_args(EngineName))
     family = entry.load_family()
     if engine not in family.engines:
         raise InputError(f"engine {engine} does not serve model {name}; set engine to native")
@@ -163,13 +164,18 @@ def describe_model(
         saliency_from=saliency_from,
     )
     spec = family.describe(request, checked_options(family.options, name, options))
-    own = entry.digest_of_sources()
-    spec = replace(
-        spec, encode_batch=encode_batch, compile=compile, source_digest=own, engine=engine
+    own_sinks = None if sinks is None else read_sinks(sinks)
+    if own_sinks is not None and spec.grid is not None:
+        own_sinks.on(spec.grid, name)
+    return replace(
+        spec,
+        frames=replace(spec.frames, sampling=sampling or spec.frames.sampling),
+        encode_batch=encode_batch,
+        compile=compile,
+        source_digest=entry.digest_of_sources(),
+        engine=engine,
+        sinks=own_sinks,
     )
-    if sampling is not None:
-        spec = replace(spec, frames=replace(spec.frames, sampling=sampling))
-    return spec if sinks is None else replace(spec, sinks=_sinks_for(spec, sinks))
 
 
 def model_entry(name: str) -> ModelEntry:
@@ -180,8 +186,7 @@ def model_entry(name: str) -> ModelEntry:
     """
     if name in MODELS:
         return MODELS[name]
-    entry: ModelEntry = load_extension("model", "model.name", name, MODELS)
-    return entry
+    return load_extension("model", "model.name", name, MODELS)  # type: ignore[no-any-return]
 
 
 def model_options(name: str, options: Mapping[str, Any]) -> FamilyOptions:
@@ -279,14 +284,6 @@ def _placed(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -
         spec = replace(model, **options)
     raise_if_not_computed(spec.dtype, spec.device)
     return spec
-
-
-def _sinks_for(spec: ModelSpec, path: str) -> SinkList:
-    """Read sinks from a file and check them against the model's grid, if that is known."""
-    sinks = read_sinks(path)
-    if spec.grid is not None:
-        sinks.on(spec.grid, spec.name)
-    return sinks
 
 
 def _checkpoint_of(name: str, entry: ModelEntry) -> str:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tango_core.errors import InputError
-from tango_core.models.options import EncodeBatch, EngineName, FamilyOptions
-from tango_core.models.sinks import SinkList
+from tango_core.models.options import EncodeBatch, EngineName, FamilyOptions, SinkList
 from tango_core.models.towers.trace import TowerTrace
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
 from tango_core.video import FrameSpec, decoder_versions
@@ -265,7 +264,7 @@ class ModelSpec:
         grid: (H, W) of the tokens of a frame; `None` if it depends on the clip.
         sinks: Positions that attract attention in every clip; `None` for the encoder's default.
         encode_batch: Frames that go through the tower together, or `"auto"` (resolved in the
-            process that encodes, see `towers/frame_batches.py`); not part of the identity.
+            process that encodes, see `towers/encoder.py`); not part of the identity.
         compile: Whether `torch.compile` is used where it pays (`kernels.py`); like the
             device, not part of the identity.
         companions: Number of rows per token that are added after the first layers (DeepStack).
@@ -355,13 +354,6 @@ class VisionEncoder(ABC):
             ValueError: If this encoder cannot compute a requested signal, or the frames' size is
                 wrong.
         """
-
-    def frame_bytes(self, height: int, width: int) -> int | None:
-        """Memory of the activations of a frame of this size in pixels, rounded up.
-
-        Used by `model.encode_batch: auto` and `--dry-run`; `None` if unknown.
-        """
-        return None
 
     @property
     def num_layers(self) -> int | None:

@@ -17,7 +17,7 @@ from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.weights import Rename, load_module, read_tensors
-from tango_core.models.files import FamilyFiles
+from tango_core.models.family import CheckpointFamily
 from tango_core.models.language.engine import Engine, LayoutAndEngine, NativeEngine
 from tango_core.models.language.prompt import PromptLayout
 from tango_core.models.placement import resolve_devices
@@ -44,13 +44,13 @@ class LanguageHalf(nn.Module):
 
 
 def load_language_half(
-    spec: ModelSpec, files: FamilyFiles, layout_class: type[PromptLayout]
+    spec: ModelSpec, family: CheckpointFamily, layout_class: type[PromptLayout]
 ) -> LayoutAndEngine:
     """Load embedding, layers and output projection; no weight of the tower is read.
 
     Args:
         spec: From `describe_model`.
-        files: Files of the family.
+        family: Of the model.
         layout_class: Prompt layout of the family.
 
     Raises:
@@ -58,23 +58,23 @@ def load_language_half(
         ValueError: If weights and configuration do not fit.
     """
     checkpoint = resolve_checkpoint(spec.path, spec.revision)
-    config = files.read_config(checkpoint)
-    rename, dtype = files.rename("language"), getattr(torch, spec.dtype)
+    config = family.read_config(checkpoint)
+    rename, dtype = family.rename("language"), getattr(torch, spec.dtype)
     tied = {"lm_head.weight": _EMBEDDING}
     on_vllm = spec.engine == "vllm" and spec.device != "meta"
     half: nn.Module = load_module(
-        lambda: LanguageHalf(config.text_config, files.has_newline),
+        lambda: LanguageHalf(config.text_config, family.has_newline),
         checkpoint,
         rename,
         dtype=dtype,
         device=torch.device("meta") if on_vllm else resolve_devices(spec.device),
         tied=tied if config.tie_word_embeddings else None,
     )
-    if on_vllm and files.has_newline:
+    if on_vllm and family.has_newline:
         (newline,) = _read(checkpoint, rename, {"image_newline"})
         half.image_newline = nn.Parameter(newline.to(dtype), requires_grad=False)
     tokenizer = load_tokenizer(checkpoint, config.text_config)
-    layout = layout_class(spec, tokenizer, files.extras(checkpoint).chat, config, half)
+    layout = layout_class(spec, tokenizer, family.extras(checkpoint).chat, config, half)
     eos_ids = read_eos_ids(checkpoint, config, tokenizer)
     engine: Engine
     if on_vllm:
@@ -94,17 +94,17 @@ class QuestionEmbedder:
 
     Args:
         spec: From `describe_model`.
-        files: Files of the family.
+        family: Of the model.
 
     Raises:
         ValueError: If the tokenizer is missing.
     """
 
-    def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
+    def __init__(self, spec: ModelSpec, family: CheckpointFamily) -> None:
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
-        self._tokenizer = load_tokenizer(checkpoint, files.read_config(checkpoint).text_config)
+        self._tokenizer = load_tokenizer(checkpoint, family.read_config(checkpoint).text_config)
         self._dtype: torch.dtype = getattr(torch, spec.dtype)
-        (self._rows,) = _read(checkpoint, files.rename("language"), {_EMBEDDING})
+        (self._rows,) = _read(checkpoint, family.rename("language"), {_EMBEDDING})
 
     def __call__(self, text: str) -> torch.Tensor:
         """Embeddings of a text's tokens, without tokens that start or end a sequence.

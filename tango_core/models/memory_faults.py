@@ -1,4 +1,4 @@
-"""Recognise out-of-memory errors of devices and hosts."""
+"""Free memory of devices, and out-of-memory errors of devices and hosts."""
 
 from __future__ import annotations
 
@@ -67,3 +67,19 @@ def with_causes(error: BaseException, *, handled: bool = False) -> Iterator[Base
         seen.append(current)
         yield current
         current = current.__cause__ or (current.__context__ if handled else None)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory of an accelerator that this process can allocate; `None` for a CPU.
+
+    Memory that PyTorch has reserved but does not use counts as free. If the process is limited to a
+    fraction of the GPU, the result is at most the unused part of this fraction.
+    """
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    allocated = torch.cuda.memory_allocated(device)
+    unused = torch.cuda.memory_reserved(device) - allocated
+    share_of = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)  # torch 2.7
+    share = share_of(device.index)
+    return max(0, min(int(free + unused), int(share * total) - int(allocated)))

@@ -111,22 +111,19 @@ def spread_layers(
     """
     if len(devices) == 1:
         return dict.fromkeys(sizes, devices[0])
-    layers = [_LAYER.search(name) for name in sizes]
-    number = 1 + max((int(found.group(1)) for found in layers if found), default=-1)
+    layers = {name: int(found[1]) for name in sizes if (found := _LAYER.search(name))}
+    number = 1 + max(layers.values(), default=-1)
     if number < len(devices):
         raise InputError(
             f"pools.answer.num_gpus is {len(devices)}, but the language model has {number} layers; "
             "lower it"
         )
-    places = {}
-    for name, found in zip(sizes, layers, strict=True):
-        after = number - 1 if _AFTER_LAYERS.search(name) else 0
-        places[name] = int(found.group(1)) if found else after
     loads = [0] * number
     for name, size in sizes.items():
-        loads[places[name]] += size
-    of_layer = _shares(loads, len(devices))
-    return {name: devices[of_layer[place]] for name, place in places.items()}
+        layers.setdefault(name, number - 1 if _AFTER_LAYERS.search(name) else 0)
+        loads[layers[name]] += size
+    shares = _shares(loads, len(devices))
+    return {name: devices[shares[layer]] for name, layer in layers.items()}
 
 
 def _shares(loads: Sequence[int], num_shares: int) -> list[int]:
@@ -152,9 +149,9 @@ def modules_of(half: object) -> list[nn.Module]:
     Args:
         half: From `load_encoder` or `load_language_model`, on any device, `meta` too.
     """
-    holders = [half, *([engine] if (engine := getattr(half, "engine", None)) is not None else [])]
-    values = [value for holder in holders for value in vars(holder).values()]
-    return [value for value in values if isinstance(value, nn.Module)]
+    engine = getattr(half, "engine", None)
+    held = [*vars(half).values(), *(() if engine is None else vars(engine).values())]
+    return [value for value in held if isinstance(value, nn.Module)]
 
 
 def bytes_of(modules: Iterable[nn.Module]) -> int:

@@ -13,23 +13,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
-from transformers import (
-    LlavaOnevisionConfig,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    SiglipVisionConfig,
-)
+from transformers import LlavaOnevisionConfig, PreTrainedTokenizerFast
 
 from tango_core.models.language.chat import ChatFormat
 
 if TYPE_CHECKING:
     from transformers import LlavaOnevisionForConditionalGeneration
-
-IMAGE_SIZE = 128
-PATCH_SIZE = 8
 
 _SPECIAL = ("<pad>", "<unk>", "<|im_start|>", "<|im_end|>", "<video>", "<image>")
 _PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE = _SPECIAL
@@ -47,45 +40,15 @@ def embedded_checkpoint() -> Path:
 
 
 def tiny_config(num_words: int) -> LlavaOnevisionConfig:
-    """Architecture for a vocabulary of `num_words` words besides the special tokens.
+    """Architecture of the built-in model, for `num_words` words besides the special tokens.
 
     The tower keeps its pooling head, so that saliency needs no second checkpoint. The vocabulary is
     padded to a multiple of 64.
     """
-    vocab_size = -(-(num_words + len(_SPECIAL) + len(_ROLES)) // 64) * 64
-    ids = {token: index for index, token in enumerate(_SPECIAL)}
-    return LlavaOnevisionConfig(
-        vision_config=SiglipVisionConfig(
-            hidden_size=128,
-            num_hidden_layers=3,
-            num_attention_heads=8,
-            intermediate_size=384,
-            image_size=IMAGE_SIZE,
-            patch_size=PATCH_SIZE,
-            vision_use_head=True,
-        ),
-        text_config=Qwen2Config(
-            hidden_size=128,
-            num_hidden_layers=4,
-            num_attention_heads=8,
-            num_key_value_heads=8,
-            head_dim=32,
-            intermediate_size=320,
-            vocab_size=vocab_size,
-            max_position_embeddings=8192,
-            tie_word_embeddings=True,
-            rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
-            bos_token_id=ids[_START],
-            eos_token_id=ids[_END],
-            pad_token_id=ids[_PAD],
-        ),
-        image_token_index=ids[_IMAGE],
-        video_token_index=ids[_VIDEO],
-        vision_feature_layer=-1,
-        vision_feature_select_strategy="full",
-        image_grid_pinpoints=[[IMAGE_SIZE, IMAGE_SIZE]],
-        tie_word_embeddings=True,
-    )
+    config = LlavaOnevisionConfig.from_pretrained(embedded_checkpoint())
+    config.dtype = torch.float32
+    config.text_config.vocab_size = -(-(num_words + len(_SPECIAL) + len(_ROLES)) // 64) * 64
+    return config
 
 
 def tiny_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -134,19 +97,8 @@ def save_tiny(
     config.architectures = [type(model).__name__]
     config.save_pretrained(directory)
     tiny_tokenizer(words).save_pretrained(directory)
-    half_range = [0.5] * 3
-    for name, content in (
-        ("generation_config", {"eos_token_id": config.text_config.eos_token_id}),
-        (
-            "preprocessor_config",
-            {
-                "image_mean": half_range,
-                "image_std": half_range,
-                "rescale_factor": 1 / 255,
-                "size": {"height": IMAGE_SIZE, "width": IMAGE_SIZE},
-            },
-        ),
-        ("tango", {"chat": asdict(TINY_CHAT), "note": note}),
-    ):
-        text = json.dumps(content, indent=2) + "\n"
-        (directory / f"{name}.json").write_text(text, encoding="utf-8")
+    for name in ("generation_config.json", "preprocessor_config.json"):
+        content = (embedded_checkpoint() / name).read_text(encoding="utf-8")
+        (directory / name).write_text(content, encoding="utf-8")
+    text = json.dumps({"chat": asdict(TINY_CHAT), "note": note}, indent=2) + "\n"
+    (directory / "tango.json").write_text(text, encoding="utf-8")

@@ -1,8 +1,8 @@
 """Tensor arithmetic that several methods or encoders share; it knows no method and no model.
 
 What lives here: one file per operation (clustering, merging, segmentation, budgets, ST-RoPE,
-saliency, products, precision, settings of the process, blocks, runs of frames, transfer), as
-functions of tensors with shapes in their docstrings.
+saliency, precision, work in blocks, transfer), as functions of tensors with shapes in their
+docstrings.
 
 May import: torch, numpy and other files of this folder.
 

@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.ops.blocks import row_blocks
-from tango_core.ops.products import write_products
+from tango_core.ops.blocks import row_blocks, write_products
 
 FAR = 1e38
 
@@ -148,38 +147,6 @@ def _largest(distances: Tensor, members: Tensor | None) -> Tensor:
         return distances.amax(dim=(1, 2))
     present = members.float()
     return (distances * present[:, None] * present[..., None]).amax(dim=(1, 2))
-
-
-def dpc_knn(
-    points: Tensor,
-    num_centers: int,
-    num_neighbors: int = 7,
-    *,
-    include_self: bool = False,
-    scale_by_dim: bool = False,
-) -> Tensor:
-    """Pick cluster centres by density peaks over k nearest neighbours (DPC-KNN).
-
-    The defaults are Tango's variant. HoliTom is `include_self=True, scale_by_dim=True` with min(7,
-    C) neighbours, FastVID the same with 4.
-
-    Args:
-        points: (B, M, D), any float dtype; distances are computed in float32.
-        num_centers: C, at most M.
-        num_neighbors: Neighbours used for the density.
-        include_self: Whether a point counts as its own first neighbour.
-        scale_by_dim: Divide distances by sqrt(D).
-
-    Returns:
-        (B, C) int64 indices into M, by descending score.
-
-    Raises:
-        ValueError: If C exceeds M.
-    """
-    distances = squared_distances(points)
-    if scale_by_dim:
-        distances /= points.shape[-1]
-    return density_peaks(distances, num_centers, num_neighbors, include_self=include_self)
 
 
 def assign_to_centers(distances: Tensor, centers: Tensor) -> Tensor:

@@ -141,20 +141,6 @@ def pooled_grid(grid: tuple[int, int], how: Pooling, step: int = 2) -> tuple[int
     return height // step, width // step
 
 
-def probe_attention(query: Tensor, keys: Tensor) -> Tensor:
-    """Attention of a pooling head's probe to every token, averaged over heads ("p-attn", SigLIP).
-
-    Args:
-        query: (heads, d) projected probe.
-        keys: (T, N, heads, d) projected tokens of every frame.
-
-    Returns:
-        (T, N) float32; every row sums to 1.
-    """
-    logits = torch.einsum("hd,tnhd->thn", query.float(), keys.float()) / math.sqrt(query.shape[-1])
-    return logits.softmax(dim=-1).mean(dim=1)
-
-
 def pooling_head_attention(
     hidden: Tensor,
     probe: Tensor,
@@ -165,7 +151,9 @@ def pooling_head_attention(
     norm_bias: Tensor,
     norm_eps: float = 1e-6,
 ) -> Tensor:
-    """Score tokens by SigLIP's attention pooling head, straight from its weights.
+    """Score tokens by SigLIP's attention pooling head, straight from its weights ("p-attn").
+
+    The score is the attention of the head's probe, averaged over heads.
 
     LLaVA runs the tower without its last block and hands that block's input to the head: `hidden`
     is taken before the final normalisation, which is applied here.
@@ -190,9 +178,9 @@ def pooling_head_attention(
     weight, bias = in_proj_weight.float(), in_proj_bias.float()
     query = F.linear(probe.float().reshape(width), weight[:width], bias[:width])
     keys = F.linear(normed, weight[width : 2 * width], bias[width : 2 * width])
-    return probe_attention(
-        query.reshape(num_heads, -1), keys.reshape(*keys.shape[:2], num_heads, -1)
-    )
+    query, keys = (part.reshape(*part.shape[:-1], num_heads, -1) for part in (query, keys))
+    logits = torch.einsum("hd,tnhd->thn", query, keys) / math.sqrt(query.shape[-1])
+    return logits.softmax(dim=-1).mean(dim=1)
 
 
 def mean_query_attention(queries: Tensor, keys: Tensor, num_frames: int, merge: int = 4) -> Tensor:

@@ -42,19 +42,6 @@ def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
     return squares, products
 
 
-def adjacent_similarity(tokens: Tensor) -> Tensor:
-    """Cosine between the tokens at one spatial position in consecutive frames.
-
-    Args:
-        tokens: (T, L, D), any float dtype; computed in float32.
-
-    Returns:
-        (T - 1, L) float32; 0 where a token is zero.
-    """
-    squares, products = adjacent_products(tokens)
-    return cosines(squares.sqrt(), products)
-
-
 def cosines(norms: Tensor, products: Tensor) -> Tensor:
     """(T - 1, L) cosines from (T, L) norms and (T - 1, L) inner products."""
     lengths = norms.clamp(min=1e-12)

@@ -1,12 +1,12 @@
 """Video files to frames: sampling rules, sizes, decoders.
 
 Imports neither torch nor ray: decode workers stay small. A new decoder is a `FrameReader`, a branch
-in `decode.py` and a name in `frame_spec.py`.
+in `decode.py` and a name in `sampling.py`.
 """
 
 from tango_core.video.decode import decode_frames, decoder_versions, resize
-from tango_core.video.frame_spec import DECODERS, DecoderName, FrameSpec
 from tango_core.video.reader import DecoderUnavailableError, VideoDecodeError
+from tango_core.video.sampling import DECODERS, DecoderName, FrameSpec
 
 __all__ = [
     "DECODERS",

@@ -15,12 +15,24 @@ import numpy as np
 from tango_core.errors import InputError
 from tango_core.types import ClipSource, VideoFrames
 from tango_core.video import optional, pyav
-from tango_core.video.folder import FolderReader
-from tango_core.video.frame_spec import DECODERS, DecoderName, FrameSpec
 from tango_core.video.headers import is_mirrored
 from tango_core.video.index import PacketIndex, read_index
-from tango_core.video.reader import FrameReader, Picture, ReaderError, Times, VideoDecodeError
-from tango_core.video.sampling import clip_window, frame_indices, numbered_window
+from tango_core.video.reader import (
+    FolderReader,
+    FrameReader,
+    Picture,
+    ReaderError,
+    Times,
+    VideoDecodeError,
+)
+from tango_core.video.sampling import (
+    DECODERS,
+    DecoderName,
+    FrameSpec,
+    clip_window,
+    frame_indices,
+    numbered_window,
+)
 
 # Pixel formats of the profile High 4:4:4, which decord reads wrong.
 _HIGH_444 = ("yuv444", "yuvj444", "gbr")
@@ -146,19 +158,15 @@ def _candidates(
     """List the readers in the order to try them; a file is opened only when one is called."""
     if spec.decoder not in ("auto", "pyav") and is_mirrored(path):
         raise VideoDecodeError(f"{path}: its header says to mirror it; use decode.decoder: auto")
-    if spec.decoder in ("torchcodec", "torchcodec_cuda"):
-        on_gpu = spec.decoder == "torchcodec_cuda"
-        kind = optional.TorchcodecCudaReader if on_gpu else optional.TorchcodecReader
-        return [partial(kind, path, index), *_pyav_readers(path, index)]
     if spec.decoder == "decord":
         return [_decord_reader(path, index, warnings)]
-    return _pyav_readers(path, index)
-
-
-def _pyav_readers(path: str, index: PacketIndex) -> list[Callable[[], FrameReader]]:
-    """PyAV by time stamps where they can be trusted, and in the order of the file."""
-    in_order = partial(pyav.SequentialReader, path, index)
-    return [partial(pyav.IndexedReader, path, index), in_order] if index.trusted else [in_order]
+    # By time stamps where they can be trusted, else in the order of the file.
+    readers: list[Callable[[], FrameReader]] = [partial(pyav.SequentialReader, path, index)]
+    if index.trusted:
+        readers.insert(0, partial(pyav.IndexedReader, path, index))
+    if spec.decoder.startswith("torchcodec"):
+        readers.insert(0, partial(optional.TorchcodecReader, path, index, spec.decoder))
+    return readers
 
 
 def _decord_reader(path: str, index: PacketIndex, warnings: list[str]) -> Callable[[], FrameReader]:

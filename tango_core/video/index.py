@@ -140,13 +140,8 @@ class PacketIndex:
 _UNKNOWN = np.iinfo(np.int64).min
 # Presentation and decoding tick, duration, whether it is a keyframe and whether hidden, position in
 # bytes (-1 if unknown) and size.
-_PACKET = np.dtype(
-    [
-        *((name, np.int64) for name in ("pts", "dts", "duration")),
-        *((name, np.bool_) for name in ("is_keyframe", "hidden")),
-        *((name, np.int64) for name in ("position", "size")),
-    ]
-)
+_NAMES = ("pts", "dts", "duration", "is_keyframe", "hidden", "position", "size")
+_PACKET = np.dtype([(name, np.bool_ if name in _NAMES[3:5] else np.int64) for name in _NAMES])
 Packets = npt.NDArray[np.void]
 """Packets of a stream in the order of the file, of the type `_PACKET`."""
 
@@ -170,20 +165,17 @@ def read_index(path: str, folder: str | None = None) -> PacketIndex:
     stored = None if folder is None else _place_in(folder, path)
     if stored is not None and (known := _load(stored)) is not None:
         return known
-    index = _read_file(path)
+    with opened(path) as (container, stream):
+        packets = _packets_of_mov(path, container, stream)
+        index = None
+        if packets is not None or not container.format.name.startswith("mov"):
+            index = _index_of(path, container, stream, packets)
+    if index is None:
+        with opened(path) as (container, stream):  # at its start again
+            index = _index_of(path, container, stream, None)
     if stored is not None and len(index.ticks) >= _STORED_FROM:
         _save(index, stored)
     return index
-
-
-def _read_file(path: str) -> PacketIndex:
-    """The same without a directory of indices."""
-    with opened(path) as (container, stream):
-        packets = _packets_of_mov(path, container, stream)
-        if packets is not None or not container.format.name.startswith("mov"):
-            return _index_of(path, container, stream, packets)
-    with opened(path) as (container, stream):  # at its start again
-        return _index_of(path, container, stream, None)
 
 
 def _index_of(
@@ -350,9 +342,9 @@ def _build_index(
     keys = places[packets["is_keyframe"][places]]
     key_dts = np.where(dts[keys] == _UNKNOWN, pts[keys], dts[keys])
     known_dts = dts[dts != _UNKNOWN]
-    numbers = np.zeros(0, dtype=np.int64)
-    if name.startswith(NUMBERED_CONTAINERS) and len(np.unique(known_dts)) == len(packets):
-        numbers = np.unique(known_dts)
+    numbers = np.unique(known_dts)
+    if not name.startswith(NUMBERED_CONTAINERS) or len(numbers) < len(packets):
+        numbers = numbers[:0]
     rate = stream.average_rate or stream.guessed_rate
     if rate and _num_left_out(numbers):
         rate = rate * len(numbers) / (len(numbers) + _num_left_out(numbers))

@@ -56,9 +56,8 @@ def version(library: str) -> str:
     Raises:
         DecoderUnavailableError: If the library is not installed or does not load.
     """
-    loaded = _load(library)
-    own = loaded.__version__ if library == "decord" else metadata.version("torchcodec")
-    return f"{library} {own}"
+    _load(library)
+    return f"{library} {metadata.version(library.removesuffix('_cuda'))}"
 
 
 class _RandomAccessReader(reader.FrameReader):
@@ -147,12 +146,13 @@ class DecordReader(_RandomAccessReader):
 
 
 class TorchcodecReader(_RandomAccessReader):
-    """Random access by torchcodec in exact mode, which scans all packets first."""
+    """Random access by torchcodec in exact mode, which scans all packets first.
 
-    library = "torchcodec"
-    device = "cpu"
+    `torchcodec_cuda` decodes on the GPU (NVDEC), whose colours may differ by a few of 255.
+    """
 
-    def __init__(self, path: str, index: PacketIndex):
+    def __init__(self, path: str, index: PacketIndex, library: str):
+        self.library = library
         super().__init__(path)
         self._index = index
         try:
@@ -160,7 +160,7 @@ class TorchcodecReader(_RandomAccessReader):
                 os.path.abspath(path),
                 stream_index=index.stream,
                 num_ffmpeg_threads=1,
-                device=self.device,
+                device="cuda" if self.library == "torchcodec_cuda" else "cpu",
                 seek_mode="exact",
             )
             count = int(self._decoder.metadata.num_frames)
@@ -197,10 +197,3 @@ class TorchcodecReader(_RandomAccessReader):
                 )
         picture: Picture = frame.data.permute(1, 2, 0).contiguous().cpu().numpy()
         return picture
-
-
-class TorchcodecCudaReader(TorchcodecReader):
-    """The same on the GPU (NVDEC), whose colours may differ by a few of 255."""
-
-    library = "torchcodec_cuda"
-    device = "cuda"

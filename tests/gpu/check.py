@@ -22,9 +22,7 @@ def main() -> int:
     # What takes seconds to import is not needed to say that there is no GPU.
     from tests.gpu.check_methods import (
         check_full_memory,
-        check_lost_gpu,
         check_methods,
-        check_plans,
         check_pruners,
     )
     from tests.gpu.check_models import check_replies, check_towers
@@ -34,11 +32,9 @@ def main() -> int:
         ("Methods", check_methods),
         ("Pruners", check_pruners),
         ("Latency at 7B", measure_latency),
-        ("Plans", check_plans),
         ("Towers", check_towers),
         ("Replies", check_replies),
         ("Full memory", check_full_memory),
-        ("Lost GPU", check_lost_gpu),
     )
     # What is compared is the arithmetic of float32, which TF32 is not.
     torch.set_float32_matmul_precision("highest")

@@ -1,7 +1,7 @@
 """Time to the first token of a 7B model, its parts, and their shares of what a GPU can reach.
 
 The tower is timed on noise, but its random weights see the same in every frame, of which Tango
-would keep next to nothing: what is compressed and answered is a clip of `clips.py`.
+would keep next to nothing: what is compressed and answered is a clip of the contract of methods.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from tango_core.compressors import build_method
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.latency import LatencyProfile
 from tango_core.types import Prompt
-from tests.gpu.clips import make_clip, moved
+from tests.gpu.check_methods import moved
 from tests.gpu.command import Rows, Run, gib, reset_peak
 from tests.gpu.halves import (
     described,
@@ -43,7 +44,7 @@ def measure_latency(run: Run) -> Rows:
     frames = noise_frames(spec)
     num_rows, _, width = encoder.encode(frames).tokens.shape
     assert spec.grid is not None
-    clip = moved(make_clip(num_rows, spec.grid, width), run.device, torch.bfloat16)
+    clip = moved(make_clip(num_rows, spec.grid, dim=width), run.device, torch.bfloat16)
     rows: Rows = []
     for retention in RETENTIONS:
         options = {} if retention == 1.0 else {"retention": retention, "score": "attention"}

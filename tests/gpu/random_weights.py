@@ -1,4 +1,4 @@
-"""Checkpoints of published sizes with random weights, laid out as on the hub.
+"""Checkpoints of published sizes with random weights, and the config.json of the hub.
 
     python -m tests.gpu.random_weights llava-onevision-7b /data/random-7b
 
@@ -14,7 +14,6 @@ import argparse
 import copy
 import json
 import math
-import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
@@ -36,77 +35,6 @@ _CONFIGS = Path(__file__).parent / "configs"
 # Id of the first special token of Qwen2's tokenizer, the same in every model here but Qwen3.5.
 FIRST_SPECIAL = 151643
 _PIECE = 2**22  # numbers drawn at once: 16 MB of float32
-_HALF = ([0.5] * 3, [0.5] * 3)
-_IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
-_CLIP = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """How published files name tensors, and how pixels are normalised.
-
-    Attributes:
-        stock: Class of transformers.
-        pixels: Mean and standard deviation per channel.
-        renames: Names in the modules of transformers 5 -> names in the files, in this order.
-    """
-
-    stock: str
-    pixels: tuple[list[float], list[float]]
-    renames: tuple[tuple[str, str], ...] = ()
-
-
-_LAYOUTS = {
-    "llava-hf": _Layout(
-        "LlavaOnevisionForConditionalGeneration",
-        _HALF,
-        (
-            (r"^model\.vision_tower\.", "vision_tower.vision_model."),
-            (r"^model\.language_model\.", "language_model.model."),
-            (r"^model\.", ""),
-            (r"^lm_head\.", "language_model.lm_head."),
-        ),
-    ),
-    "lmms-lab": _Layout(
-        "LlavaOnevisionForConditionalGeneration",
-        _HALF,
-        (
-            (r"^model\.vision_tower\.", "model.vision_tower.vision_tower.vision_model."),
-            (r"^model\.language_model\.", "model."),
-            (r"^model\.multi_modal_projector\.linear_1\.", "model.mm_projector.0."),
-            (r"^model\.multi_modal_projector\.linear_2\.", "model.mm_projector.2."),
-        ),
-    ),
-    "qwen": _Layout(
-        "Qwen2_5_VLForConditionalGeneration",
-        _CLIP,
-        ((r"^model\.visual\.", "visual."), (r"^model\.language_model\.", "model.")),
-    ),
-    "qwen3": _Layout("Qwen3VLForConditionalGeneration", _HALF),
-    "qwen3.5": _Layout("Qwen3_5ForConditionalGeneration", _HALF),
-    "internvl-hf": _Layout("InternVLForConditionalGeneration", _IMAGENET),
-    "internvl-chat": _Layout(
-        "InternVLForConditionalGeneration",
-        _IMAGENET,
-        (
-            (r"^model\.vision_tower\.", "vision_model."),
-            (r"\.cls_token$", ".class_embedding"),
-            (r"\.position_embeddings$", ".position_embedding"),
-            (r"\.patch_embeddings\.projection\.", ".patch_embedding."),
-            (r"^(vision_model\.encoder)\.layer\.", r"\1.layers."),
-            (r"\.attention\.projection_layer\.", ".attn.proj."),
-            (r"\.attention\.q_proj\.", ".attn.qkv."),  # with the rows of the other two
-            (r"\.layernorm_before\.", ".norm1."),
-            (r"\.layernorm_after\.", ".norm2."),
-            (r"\.lambda_([12])$", r".ls\1"),
-            (r"^model\.multi_modal_projector\.layer_norm\.", "mlp1.0."),
-            (r"^model\.multi_modal_projector\.linear_1\.", "mlp1.1."),
-            (r"^model\.multi_modal_projector\.linear_2\.", "mlp1.3."),
-            (r"^model\.language_model\.", "language_model.model."),
-            (r"^lm_head\.", "language_model.lm_head."),
-        ),
-    ),
-}
 # SigLIP so400m/14 at 384 pixels without its last block and its pooling head, as LLaVA stores it.
 _SIGLIP = {
     "model_type": "siglip_vision_model",
@@ -126,14 +54,14 @@ class Geometry:
 
     Attributes:
         model: Entry of `MODELS` that reads it.
-        layout: Key of the table of layouts.
+        stock: Class of transformers.
         config: Content of its config.json.
         special_tokens: Of its tokenizer, from `first_special` on.
         first_special: Id of the first of them.
     """
 
     model: str
-    layout: str
+    stock: str
     config: Mapping[str, Any]
     special_tokens: tuple[str, ...]
     first_special: int = FIRST_SPECIAL
@@ -173,7 +101,7 @@ class Geometry:
         return replace(made, first_special=first)
 
     def tensors(self, directory: Path) -> Iterator[tuple[str, tuple[int, ...], float]]:
-        """Name in the files, shape and spread of every tensor; a spread of 0 stands for ones.
+        """Name, shape and spread of every tensor; a spread of 0 stands for ones.
 
         Values are spread so that a layer keeps the size of its input: 1 / sqrt(fan-in) for
         matrices, a tenth for biases, ones for the factors of normalisations.
@@ -181,33 +109,23 @@ class Geometry:
         Args:
             directory: Holds config.json.
         """
-        layout = _LAYOUTS[self.layout]
         family = model_entry(self.model).load_family()
         assert isinstance(family, CheckpointFamily)
-        config = family.files().read_config(resolve_checkpoint(str(directory)))
+        config = family.read_config(resolve_checkpoint(str(directory)))
         with torch.device("meta"):
-            model = getattr(transformers, layout.stock)(config)
+            model = getattr(transformers, self.stock)(config)
         norms = {
             f"{place}.weight"
             for place, part in model.named_modules()
             if "Norm" in type(part).__name__
         }
-        fused = self.layout == "internvl-chat"  # keys and values are stored with the queries
         for name, value in model.state_dict().items():
-            in_tower = fused and "vision_tower" in name
-            if (name == "lm_head.weight" and config.tie_word_embeddings) or (
-                in_tower and re.search(r"\.attention\.[kv]_proj\.", name)
-            ):
+            if name == "lm_head.weight" and config.tie_word_embeddings:
                 continue
             shape = tuple(value.shape)
-            if in_tower and ".q_proj." in name:
-                shape = (3 * shape[0], *shape[1:])
             # Of a convolution all but the first dimension are summed over.
             spread = 0.1 if value.ndim == 1 else 1 / math.sqrt(math.prod(shape[1:]))
-            spread = 0.0 if name in norms else spread
-            for pattern, replacement in layout.renames:
-                name = re.sub(pattern, replacement, name)
-            yield name, shape, spread
+            yield name, shape, 0.0 if name in norms else spread
 
 
 def _shrink(part: dict[str, Any], factor: int) -> None:
@@ -249,20 +167,20 @@ _QWEN3_SIZES = {
     "internvl3.5-4b-hf": {"hidden_size": 2560, "intermediate_size": 9728},
 }
 GEOMETRIES = {
-    name: Geometry(model, layout, _read(name), special, *first)
-    for name, model, layout, special, *first in (
-        ("llava-onevision-0.5b", "llava-onevision-7b", "llava-hf", _LLAVA_SPECIAL),
-        ("llava-onevision-7b", "llava-onevision-7b", "llava-hf", _LLAVA_SPECIAL),
-        ("llava-onevision-7b-lmms-lab", "llava-onevision-7b", "lmms-lab", _LLAVA_SPECIAL),
-        ("llava-video-7b", "llava-video-7b", "lmms-lab", _LLAVA_SPECIAL),
-        ("qwen2.5-vl-3b", "qwen2.5-vl-7b", "qwen", _QWEN_SPECIAL),
-        ("qwen2.5-vl-7b", "qwen2.5-vl-7b", "qwen", _QWEN_SPECIAL),
-        ("qwen3-vl-2b", "qwen3-vl-8b", "qwen3", _QWEN_SPECIAL),
-        ("qwen3-vl-4b", "qwen3-vl-8b", "qwen3", _QWEN_SPECIAL),
-        ("qwen3-vl-8b", "qwen3-vl-8b", "qwen3", _QWEN_SPECIAL),
-        ("qwen3.5-9b", "qwen3.5-9b", "qwen3.5", _QWEN_SPECIAL, 248044),
-        ("internvl3.5-8b", "internvl3.5-8b", "internvl-chat", _SPECIAL),
-        ("internvl3.5-8b-hf", "internvl3.5-8b", "internvl-hf", _SPECIAL),
+    name: Geometry(model, f"{stock}ForConditionalGeneration", _read(name), special, *first)
+    for name, model, stock, special, *first in (
+        ("llava-onevision-0.5b", "llava-onevision-7b", "LlavaOnevision", _LLAVA_SPECIAL),
+        ("llava-onevision-7b", "llava-onevision-7b", "LlavaOnevision", _LLAVA_SPECIAL),
+        ("llava-onevision-7b-lmms-lab", "llava-onevision-7b", "LlavaOnevision", _LLAVA_SPECIAL),
+        ("llava-video-7b", "llava-video-7b", "LlavaOnevision", _LLAVA_SPECIAL),
+        ("qwen2.5-vl-3b", "qwen2.5-vl-7b", "Qwen2_5_VL", _QWEN_SPECIAL),
+        ("qwen2.5-vl-7b", "qwen2.5-vl-7b", "Qwen2_5_VL", _QWEN_SPECIAL),
+        ("qwen3-vl-2b", "qwen3-vl-8b", "Qwen3VL", _QWEN_SPECIAL),
+        ("qwen3-vl-4b", "qwen3-vl-8b", "Qwen3VL", _QWEN_SPECIAL),
+        ("qwen3-vl-8b", "qwen3-vl-8b", "Qwen3VL", _QWEN_SPECIAL),
+        ("qwen3.5-9b", "qwen3.5-9b", "Qwen3_5", _QWEN_SPECIAL, 248044),
+        ("internvl3.5-8b", "internvl3.5-8b", "InternVL", _SPECIAL),
+        ("internvl3.5-8b-hf", "internvl3.5-8b", "InternVL", _SPECIAL),
     )
 }
 
@@ -291,13 +209,11 @@ def write_random_checkpoint(
     """
     geometry = GEOMETRIES[name].shrunk(shrink)
     directory.mkdir(parents=True, exist_ok=True)
-    mean, std = _LAYOUTS[geometry.layout].pixels
     scale = "" if shrink == 1 else f", {shrink} times smaller"
     files: dict[str, Any] = {
         "config": dict(geometry.config),
         # <|im_end|>, <|endoftext|>
         "generation_config": {"eos_token_id": [geometry.first_special + at for at in (2, 0)]},
-        "preprocessor_config": {"image_mean": mean, "image_std": std, "rescale_factor": 1 / 255},
         "tango": {
             "note": f"the weights are random ({name}{scale}, seed {seed}): the answers mean nothing"
         },

@@ -100,7 +100,7 @@ def test_every_check_runs_and_agrees_with_itself(tmp_path):
     assert names == {*METHODS, *INNER}
     assert [row["tries"] for row in parts["Full memory"]] == [2, 2]
     assert [row["refused"] for row in parts["Full memory"]] == [False, True]
-    for title in ("Methods", "Towers", "Replies", "Pruners", "Plans"):
+    for title in ("Methods", "Towers", "Replies", "Pruners"):
         rows = parts[title]
         assert {row["dtype"] for row in rows} == {"float32", "bfloat16", "float16"}
     exact = [row for row in parts["Replies"] + parts["Pruners"] if row["dtype"] == "float32"]

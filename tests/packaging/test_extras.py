@@ -15,7 +15,7 @@ from jobs.extras import EXTRAS, STORES
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "jobs/recipes/shapes_tiny.yaml"
-IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "nvidia-ml-py": "pynvml", "zlib-ng": "zlib_ng"}
+IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "zlib-ng": "zlib_ng"}
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ RETENTION, KEY_DIM = 0.1, 72
 # Our side takes at most this share of the time of a method's reference. A method that takes a few
 # milliseconds spends most of them on the checks of every result, which no reference makes.
 METHOD_LIMIT, SHORT_MS, SHORT_LIMIT = "<= 1.4", 15, "<= 6"
-# Of the stock modules in float32, where oneDNN is used (`tango_core.models.onednn`).
+# Of the stock modules in float32, where oneDNN is used (`tango_core.models.kernels`).
 MODEL_LIMITS = {"float32": "<= 0.75", "bfloat16": "<= 0.45"}
 LEAST_REPEATS, MOST_REPEATS = 3, 15
 

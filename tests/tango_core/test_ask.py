@@ -138,7 +138,7 @@ def test_the_published_head_is_taken_when_a_method_needs_one(
     headless, video, tmp_path, monkeypatch
 ):
     head = save_llava(build_llava(head=True, seed=1), tmp_path / "siglip")
-    monkeypatch.setattr("tango_core.models.llava.files.SIGLIP_OF_LLAVA", str(head))
+    monkeypatch.setattr("tango_core.models.llava.family.SIGLIP_OF_LLAVA", str(head))
     chat = VideoChat(str(headless), num_frames=2)
     chat.ask(video, "w1", method="uniform", max_new_tokens=1)
     assert chat.spec.saliency_from is None

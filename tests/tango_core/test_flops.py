@@ -6,8 +6,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextModel
-from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
-from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
 
 from tango_core.flops import lengths_per_layer, prefill_flops
 from tango_core.models.base import LinearAttention, LLMShape
@@ -81,26 +79,6 @@ def test_layers_of_different_length_cost_what_torch_counts_layer_by_layer(tiny_q
         measured += count(layer, hidden, position_embeddings=angles, position_ids=positions)
     measured += count(tiny_qwen2.lm_head, torch.zeros(1, 1, TINY.hidden_size))
     assert prefill_flops(TINY, lengths, causal=False) == measured
-
-
-def test_heads_wider_than_the_states_cost_what_torch_counts():
-    """Qwen3-VL 4B: 32 heads of 128 on states of 2560."""
-    shape = LLMShape(3, 40, 96, 4, 2, 16, 50)
-    config = Qwen3VLTextConfig(
-        num_hidden_layers=3,
-        hidden_size=40,
-        intermediate_size=96,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        vocab_size=50,
-        rope_parameters={"rope_type": "default", "rope_theta": 100.0, "mrope_section": [4, 2, 2]},
-    )
-    assert LLMShape.of(config) == shape
-    model = Qwen3VLTextModel._from_config(config, attn_implementation="eager").eval()
-    measured = count(model, inputs_embeds=torch.zeros(1, 30, 40), use_cache=False)
-    measured += count(torch.nn.Linear(40, 50, bias=False), torch.zeros(1, 40))
-    assert prefill_flops(shape, 30, causal=False) == measured
 
 
 def test_text_tokens_are_never_dropped_inside_the_decoder():

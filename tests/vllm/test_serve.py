@@ -237,25 +237,6 @@ def test_the_client_of_the_readme_works_without_this_package(served, tmp_path):
     assert lengths[0] < lengths[1]
 
 
-def test_replies_are_streamed(served):
-    server, _ = served
-    key, cell, prompt, text, _ = prompts_of(served)[-1]
-    parts = [
-        {"type": "video_url", "video_url": {"url": url(key, cell)}},
-        {"type": "text", "text": prompt.after},
-    ]
-    (model,) = httpx.get(f"{server.url}/v1/models", timeout=30).json()["data"]
-    content = {"model": model["id"], "messages": [{"role": "user", "content": parts}]}
-    content |= {"max_tokens": 16, "stream": True}
-    reply = httpx.post(f"{server.url}/v1/chat/completions", json=content, timeout=120)
-    lines = [line[6:] for line in reply.text.splitlines() if line[:6] == "data: "]
-    assert lines.pop() == "[DONE]"
-    pieces = [json.loads(line)["choices"][0]["delta"].get("content") or "" for line in lines]
-    assert not prompt.before
-    assert len(pieces) > 1
-    assert "".join(pieces).strip() == text
-
-
 def test_a_qwen_model_is_served(tmp_path, plugin):
     """Three positions per token and DeepStack rows go from the server to its engine process."""
     checkpoint = tmp_path / "qwen"

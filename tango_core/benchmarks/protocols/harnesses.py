@@ -3,8 +3,7 @@
 Sources: open-compass/VLMEvalKit, `vlmeval/dataset/{videomme,mvbench,longvideobench,mlvu}.py` with
 their `utils`, and `vlmeval/utils/matching_util.py` (scores without a judge model, which is what its
 exact-matching setting and a machine without an API key give); EvolvingLMMs-Lab/lmms-eval 0.7.3,
-`lmms_eval/tasks/_task_utils/mcq_extract.py` and the tasks `videomme`, `longvideobench`, and, for
-`mmmu_letter`, `egoschema`, `nextqa` and `tomato`.
+`lmms_eval/tasks/_task_utils/mcq_extract.py` and the tasks `videomme` and `longvideobench`.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 
 from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, Rewording
-from tango_core.benchmarks.scoring.multiple_choice import LETTERS, letter_of
+from tango_core.benchmarks.scoring.multiple_choice import letter_of
 from tango_core.types import Question
 
 _ANSWER = ("The best answer is", "The correct answer is", "The answer is", "The answer")
@@ -66,41 +64,6 @@ def guess_score(letter: str, question: Question) -> float | None:
     if question.answer is None:
         return None
     return float(letter == letter_of(question.answer)) if letter else 1 / len(question.choices)
-
-
-def mmmu_letter(
-    reply: str, texts: Sequence[str], forms: Mapping[str, str], *, earliest: bool = False
-) -> str:
-    """Return the letter that lmms-eval's copies of MMMU's rules read from a reply, or "".
-
-    The copies differ. A reply of more than five words in which no letter is found is searched for
-    the texts of the options. Of several letters or texts the one counts that occurs last.
-
-    Args:
-        reply: The model's text.
-        texts: The options' texts as the copy compares them.
-        forms: Form of a letter, and the form whose last occurrence orders several letters found in
-            that way. The first form that finds any letter decides.
-        earliest: All forms are tried, and the letter counts whose last occurrence comes first.
-    """
-    for mark in ",.!?;:'":
-        reply = reply.strip(mark)
-    text = f" {reply} "
-    found: list[tuple[str, int]] = []
-    for form, place in forms.items():
-        if earliest or not found:
-            found += [
-                (letter, text.rfind(place.format(letter)))
-                for letter in LETTERS[: len(texts)]
-                if form.format(letter) in text
-            ]
-    if not found and len(text.split()) > 5:
-        lower = text.lower()
-        at = (lower.rfind(own.lower()) for own in texts)
-        found = [pair for pair in zip(LETTERS, at, strict=False) if pair[1] >= 0]
-    if not found:
-        return ""
-    return (min if earliest else max)(found, key=itemgetter(1))[0]
 
 
 def first_capital(reply: str, letters: str, phrases: Sequence[str] = VLMEVALKIT_PHRASES) -> str:

@@ -30,15 +30,8 @@ from tango_core.errors import InputError
 from tango_core.types import Question
 
 # task -> stem of its JSON file and name of its folder of videos
-TASKS = {
-    "plotQA": "1_plotQA",
-    "needle": "2_needle",
-    "ego": "3_ego",
-    "count": "4_count",
-    "order": "5_order",
-    "anomaly_reco": "6_anomaly_reco",
-    "topic_reasoning": "7_topic_reasoning",
-}
+_NAMES = ("plotQA", "needle", "ego", "count", "order", "anomaly_reco", "topic_reasoning")
+TASKS = {name: f"{number}_{name}" for number, name in enumerate(_NAMES, start=1)}
 # White space behind the last option is lost.
 VLMEVALKIT = PromptTemplate(
     "Question: {question}\nOptions:\n{options}\nOnly give the best option.",

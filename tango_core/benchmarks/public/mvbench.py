@@ -253,18 +253,15 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
         ),
     )
 
-    def _rows(self, path: Path) -> list[tables.Row]:
-        if path.name != "test.json":
-            return super()._rows(path)
-        return tables.nested_rows(
-            path,
-            lambda content: [
-                {**row, "task_type": task, "prefix": (content.get("root") or {}).get(task)}
-                for task, rows in content["meta"].items()
-                for row in rows
-            ],
-            "{root: {task: folder}, meta: {task: [question, ..]}}",
-        )
+    def _rows_of(self, content: Any) -> list[tables.Row]:
+        if isinstance(content, list):
+            return content
+        folders = content.get("root") or {}
+        return [
+            {**row, "task_type": task, "prefix": folders.get(task)}
+            for task, rows in content["meta"].items()
+            for row in rows
+        ]
 
     def _record(
         self, index: int, number: int, row: tables.Row, table: annotated.Table

@@ -25,7 +25,7 @@ from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.base import CrossTable
 from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.protocol import in_versions
-from tango_core.benchmarks.releases import Release, find_file
+from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import answer_part, mentioned
 from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
@@ -264,6 +264,7 @@ class TempCompassBenchmark(annotated.AnnotatedBenchmark):
         "multi-choice/test-00000-of-00001.parquet or questions/multi-choice.json, the same of "
         "caption_matching, captioning and yes_no, and videos/<video_id>.mp4"
     )
+    video_columns = ("video_id",)
     splits: ClassVar = {"test": 7540}
     protocols: ClassVar = {
         **_listed("vlmevalkit", render),
@@ -282,13 +283,23 @@ class TempCompassBenchmark(annotated.AnnotatedBenchmark):
     releases = (_RELEASE, replace(_RELEASE, repository="lmms-eval/TempCompass"))
 
     def _tables(self) -> list[annotated.Table]:
-        patterns = (*_NAMES, *self._cached(_NAMES))
-        found = {
-            task: find_file(self.root, [pattern.format(task=task) for pattern in patterns])
-            for task in TASKS
-        }
-        forms = [annotated.Table(path, _rows(path, task)) for task, path in found.items() if path]
+        found = {task: self._find([name.format(task=task) for name in _NAMES]) for task in TASKS}
+        forms = [
+            annotated.Table(path, [{**row, "task_type": task} for row in self._rows(path)])
+            for task, path in found.items()
+            if path is not None
+        ]
         return forms or self._of_vlmevalkit()
+
+    def _rows_of(self, content: Any) -> list[tables.Row]:
+        if isinstance(content, list):
+            return content
+        return [
+            {"video_id": video, "dim": dimension, **question}
+            for video, dimensions in content.items()
+            for dimension, questions in dimensions.items()
+            for question in questions
+        ]
 
     def _of_vlmevalkit(self) -> list[annotated.Table]:
         """The rows of VLMEvalKit's tables by form; at least one table must exist."""
@@ -310,53 +321,31 @@ class TempCompassBenchmark(annotated.AnnotatedBenchmark):
             annotated.Table(first, own) for task, own in rows.items() if own or task == TASKS[0]
         ]
 
-    def _record(
-        self, index: int, number: int, row: tables.Row, table: annotated.Table
-    ) -> annotated.Record:
-        task, text = (tables.text_of(row, name) for name in ("task_type", "question"))
-        video, dimension, written = (
-            tables.text_of(row, name).strip() for name in ("video_id", "dim", "answer")
-        )
+    def _file(self, row: tables.Row) -> str:
+        return super()._file(row).strip()
+
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
+        task, dimension = self._groups(row).values()
+        return self._numbered(f"{task}/{video}/{dimension}/")
+
+    def _groups(self, row: tables.Row) -> dict[str, str]:
+        dimension = tables.text_of(row, "dim").strip()
         if dimension not in DIMENSIONS:
             raise InputError(f"unknown dim {dimension!r}; known are {', '.join(DIMENSIONS)}")
+        return {"task": tables.text_of(row, "task_type"), "dimension": dimension}
+
+    def _asked(self, row: tables.Row, question_id: str) -> Question:
+        text, written = (tables.text_of(row, name) for name in ("question", "answer"))
+        groups, written = self._groups(row), written.strip()
+        lines: tuple[str, ...] = ()
         choices: tuple[str, ...] = ()
-        lines: list[str] = []
-        if task == YES_NO:
-            choices, lines, written = YES_OR_NO, list(YES_OR_NO), written.lower()
+        if groups["task"] == YES_NO:
+            lines, choices, written = YES_OR_NO, YES_OR_NO, written.lower()
             if written not in lines:
                 raise InputError(f"answer {written!r} must be yes or no")
-        elif task != CAPTIONING:
-            options = options_in(text, task)
+        elif groups["task"] != CAPTIONING:
+            options = options_in(text, groups["task"])
+            lines = tuple(option.line.strip() for option in options)
             choices = tuple(option.text for option in options)
-            lines = [option.line.strip() for option in options]
-        return annotated.Record(
-            video_id=video,
-            path=self._video_path(video),
-            question=Question(
-                id=self._numbered(f"{task}/{video}/{dimension}/"),
-                text=text,
-                choices=choices,
-                answer=lines.index(written) if written in lines else None,
-                groups={"task": task, "dimension": dimension},
-            ),
-        )
-
-
-def _rows(path: Path, task: str) -> list[tables.Row]:
-    """Rows of one form, from a table or from the authors' `{video: {dim: [question, ..]}}`.
-
-    Raises:
-        ValueError: If the file is neither.
-    """
-    if path.suffix != ".json" or isinstance(tables.read_json(path), list):
-        return [{**row, "task_type": task} for row in tables.read_rows(path)]
-    return tables.nested_rows(
-        path,
-        lambda content: [
-            {"video_id": video, "dim": dimension, **question, "task_type": task}
-            for video, dimensions in content.items()
-            for dimension, questions in dimensions.items()
-            for question in questions
-        ],
-        "{video: {dimension: [question, ..]}}",
-    )
+        answer = lines.index(written) if written in lines else None
+        return Question(question_id, text, choices, answer, groups)

@@ -20,6 +20,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -96,15 +97,11 @@ class ShapesBenchmark(Benchmark):
         Raises:
             ValueError: If the directory cannot be made or `limit` is negative.
         """
-        number = self._number(limit)
+        check_limit(limit)
         self._prepare()
-        missing = sum(not self._path(index).exists() for index in range(number))
-        if missing:
-            logger.info("generating %d clips in %s", missing, self.generated_in)
-        for index in range(number):
-            clip = world.clip_at(self.split, self.seed, index)
-            write_once(self._path(index), partial(_write_clip, clip))
-            yield self._item(index, clip)
+        for index, item in enumerate(self.expected_items(limit)):
+            write_once(Path(item.path), partial(self._write, index))
+            yield item
 
     def expected_items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the same clips as `items`, whether their files are there or not.
@@ -112,27 +109,21 @@ class ShapesBenchmark(Benchmark):
         Raises:
             ValueError: If `limit` is negative.
         """
-        for index in range(self._number(limit)):
-            yield self._item(index, world.clip_at(self.split, self.seed, index))
-
-    def _number(self, limit: int | None) -> int:
-        """Clips of the split, or the first `limit` of them."""
         check_limit(limit)
-        number = NUM_CLIPS[self.split]
-        return number if limit is None else min(limit, number)
+        for index in islice(range(NUM_CLIPS[self.split]), limit):
+            clip = world.clip_at(self.split, self.seed, index)
+            rng = world.rng_of(self.split, self.seed, index, "pick")
+            asked = pick(questions(clip), QUESTIONS_PER_CLIP, rng)
+            yield VideoItem(clip.name, str(self.generated_in / f"{index:05d}.mp4"), None, asked)
 
-    def _item(self, index: int, clip: world.ClipDescription) -> VideoItem:
-        """A clip with the questions that are asked about it."""
-        rng = world.rng_of(self.split, self.seed, index, "pick")
-        asked = pick(questions(clip), QUESTIONS_PER_CLIP, rng)
-        return VideoItem(clip.name, str(self._path(index)), None, asked)
-
-    def _path(self, index: int) -> Path:
-        """Return a clip's file."""
-        return self.generated_in / f"{index:05d}.mp4"
+    def _write(self, index: int, path: Path) -> None:
+        """Render a clip into a file."""
+        write_mp4(path, render(world.clip_at(self.split, self.seed, index)), FPS)
 
     def _prepare(self) -> None:
         """Make the directory and say in it what its files were made with."""
+        if not self.generated_in.exists():
+            logger.info("generating clips in %s", self.generated_in)
         try:
             self.generated_in.mkdir(parents=True, exist_ok=True)
             note = json.dumps(_PARAMETERS, indent=2, sort_keys=True)
@@ -142,11 +133,6 @@ class ShapesBenchmark(Benchmark):
                 f"benchmark.root: cannot write to {self.generated_in} ({error.strerror}); "
                 "set benchmark.root to a directory you may write to"
             ) from error
-
-
-def _write_clip(clip: world.ClipDescription, path: Path) -> None:
-    """Render a clip into a file."""
-    write_mp4(path, render(clip), FPS)
 
 
 def write_once(path: Path, write: Callable[[Path], object]) -> None:

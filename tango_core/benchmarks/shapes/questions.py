@@ -3,13 +3,20 @@
 A question is only asked where the frames that a sampler sees (by default eight of sixteen) answer
 it and where more frames would not change the answer. Answers are evenly spread over all answers of
 their type and over the letters, so that guessing without the clip is right in one of four cases.
+
+A question about an icon, a digit or the flash is answered by that object; where several icons are
+counted, by all of them. `tokens_of` says which tokens show it. Which scene comes first or last is
+shown by no object.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 from numpy.random import Generator
 
 from tango_core.benchmarks.protocols.protocol import Protocol
@@ -49,19 +56,8 @@ _CLEAR = 8.0  # screen pixels between an icon's centre and the lines between the
 _TRAVEL = 12.0  # screen pixels between first and last position of an icon whose direction is asked
 _FRAME_WORDS = ("first", "last", "in", "the", "shown")
 
-# Share of clips that can ask each type (5,000 clips), so that `pick` takes all types equally often.
-_AVAILABLE = {
-    "color": 1.0,
-    "shape": 1.0,
-    "digit": 0.74,
-    "flash": 0.74,
-    "order": 0.74,
-    "inscene": 0.74,
-    "object": 0.87,
-    "count": 0.79,
-    "direction": 0.85,
-    "location": 0.75,
-}
+# Nearly all clips can ask these of the types in `ASKED`, and this share of 5,000 clips the others.
+_ALWAYS, _OTHERS = ("color", "shape"), 0.74
 
 
 def _vocabulary() -> tuple[str, ...]:
@@ -116,13 +112,13 @@ def pick(asked: Sequence[Question], number: int, rng: Generator) -> tuple[Questi
     """Choose up to `number` questions of different types, all of `ASKED`.
 
     Types become as equally frequent as they can: a type that few clips can ask is taken first
-    where it can be; see `_AVAILABLE`.
+    where it can be.
     """
     by_type: dict[str, list[Question]] = {}
     for question in asked:
         if question.groups["type"] in ASKED:
             by_type.setdefault(question.groups["type"], []).append(question)
-    rank = {kind: rng.random() ** _AVAILABLE[kind] for kind in by_type}
+    rank = {kind: rng.random() ** (1.0 if kind in _ALWAYS else _OTHERS) for kind in by_type}
     chosen = sorted(by_type, key=lambda kind: -rank[kind])[:number]
     return tuple(
         by_type[kind][int(rng.integers(len(by_type[kind])))] for kind in TYPES if kind in chosen
@@ -135,11 +131,7 @@ Fact = tuple[str, str, str, list[str], Sequence[str]]
 
 def _facts(clip: world.ClipDescription, seen: set[int], rng: Generator) -> Iterator[Fact]:
     """Yield what can be asked and is true."""
-    icons = {
-        name: copies
-        for name, copies in clip.icons.items()
-        if any(moment in seen for moment in range(copies[0].start, copies[0].stop))
-    }
+    icons = {name: own for name, own in clip.icons.items() if _is_seen(own[0], seen)}
     colors = [sprite.color for sprite in clip.sprites if sprite.kind != "plate"]
     kinds = [scene.kind for scene in clip.scenes]
     for name, (icon, *_) in icons.items():
@@ -147,13 +139,11 @@ def _facts(clip: world.ClipDescription, seen: set[int], rng: Generator) -> Itera
     for name, (icon, *_) in icons.items():
         yield "shape", icon.color, name, list(clip.icons), world.SHAPES
     for sprite in clip.sprites:
-        if seen.isdisjoint(range(sprite.start, sprite.stop)):
-            continue
-        if sprite.kind == "plate":
+        if sprite.kind == "plate" and _is_seen(sprite, seen):
             yield "digit", "", sprite.name, [], DIGITS
-        elif sprite.kind == "flash":
+        elif sprite.kind == "flash" and _is_seen(sprite, seen):
             yield "flash", "", sprite.color, colors, list(world.COLORS)
-    if len(kinds) > 1 and all(not seen.isdisjoint(range(s.start, s.stop)) for s in clip.scenes):
+    if len(kinds) > 1 and all(_is_seen(scene, seen) for scene in clip.scenes):
         yield "order", "first", kinds[0], kinds, world.SCENES
         yield "order", "last", kinds[-1], kinds, world.SCENES
         for name, (icon, *_) in icons.items():
@@ -162,14 +152,14 @@ def _facts(clip: world.ClipDescription, seen: set[int], rng: Generator) -> Itera
     if clip.counted in icons:
         yield "count", clip.counted, str(len(icons[clip.counted])), [], NUMBERS
     for name, copies in icons.items():
-        if len(copies) > 1:
-            continue
-        direction = _direction(clip, copies[0], seen)
-        if direction:
+        if len(copies) == 1 and (direction := _direction(clip, copies[0], seen)):
             yield "direction", name, direction, [], list(world.DIRECTIONS)
-        corner = _corner(clip, copies[0])
-        if corner:
+        if len(copies) == 1 and (corner := _corner(clip, copies[0])):
             yield "location", name, corner, [], CORNERS
+
+
+def _is_seen(shown: world.Sprite | world.Scene, seen: set[int]) -> bool:
+    return not seen.isdisjoint(range(shown.start, shown.stop))
 
 
 def _members(
@@ -230,8 +220,7 @@ def _options(
 
 def render_prompt(question: Question) -> Prompt:
     """Put a question on one line: text, lettered options, instruction; the clip goes before it."""
-    words_after = [question.text, *lettered(question.choices), INSTRUCTION]
-    return Prompt(before="", after=" ".join(words_after))
+    return Prompt("", " ".join([question.text, *lettered(question.choices), INSTRUCTION]))
 
 
 def reply_to(question: Question) -> str:
@@ -255,3 +244,83 @@ def read_reply(reply: str, question: Question) -> int | None:
 
 
 PROTOCOL = Protocol("shapes", render_prompt, read_reply, max_new_tokens=8)
+
+
+# A token shows an object that covers at least this share of it. Each frame's best token counts in
+# any case.
+LEAST_COVER = 0.25
+
+
+def clip_of(video_id: str) -> world.ClipDescription:
+    """The clip that the benchmark calls so.
+
+    Raises:
+        ValueError: If it is no clip of the embedded world.
+    """
+    split, _, rest = video_id.partition("-")
+    seed, _, index = rest.partition("-")
+    if not (split and seed.isdecimal() and index.isdecimal()):
+        raise InputError(
+            f"{video_id!r} is no clip of benchmark shapes; only there it is known which tokens "
+            "show what a question is about"
+        )
+    return world.clip_at(split, int(seed), int(index))
+
+
+def sprites_asked(clip: world.ClipDescription, question: Question) -> tuple[int, ...]:
+    """What answers a question: indices into `clip.sprites`; empty if no object does."""
+    kind, words = question.groups["type"], set(question.text.rstrip("?").split())
+    shown_as = {"digit": "plate", "flash": "flash"}.get(kind, "icon")
+    if kind == "object" and question.answer is not None:  # the icon that is the answer
+        words = {question.choices[question.answer]}
+    return tuple(
+        index
+        for index, sprite in enumerate(clip.sprites)
+        if sprite.kind == shown_as
+        and (shown_as != "icon" or words & {sprite.color if kind == "shape" else sprite.name})
+    )
+
+
+def tokens_of(
+    clip: world.ClipDescription,
+    sprites: Sequence[int],
+    timestamps: Sequence[float],
+    grid: tuple[int, int],
+    least_cover: float = LEAST_COVER,
+) -> npt.NDArray[np.bool_]:
+    """The tokens that show some sprites.
+
+    Args:
+        clip: The clip.
+        sprites: Indices into its sprites.
+        timestamps: (T,) seconds of the temporal positions; one between two frames of the file
+            shows both.
+        grid: (H, W) tokens, which divide the frame evenly.
+        least_cover: Share of a token that an object must cover, in (0, 1].
+
+    Returns:
+        (T, H * W) bool.
+    """
+    shown = np.zeros((len(timestamps), grid[0] * grid[1]), dtype=bool)
+    for row, seconds in zip(shown, timestamps, strict=True):
+        moment = seconds / world.SECONDS_PER_MOMENT
+        for seen in {math.floor(moment + 1e-3), math.ceil(moment - 1e-3)}:
+            for sprite in sprites:
+                box = clip.box(sprite, min(max(seen, 0), clip.num_moments - 1))
+                if box is not None:
+                    cover = cover_of(box, grid).ravel()
+                    row |= (cover >= least_cover) | (cover >= max(cover.max(), 1e-9))
+    return shown
+
+
+def cover_of(box: world.Box, grid: tuple[int, int]) -> npt.NDArray[np.float64]:
+    """(H, W) share of every token that a box covers, in [0, 1]."""
+    rows = _overlaps(box.top, box.bottom, grid[0])
+    return np.outer(rows, _overlaps(box.left, box.right, grid[1]))
+
+
+def _overlaps(start: float, stop: float, number: int) -> npt.NDArray[np.float64]:
+    """(number,) share of every equal part of a frame's side that lies between two pixels."""
+    edges = np.linspace(0, world.FRAME, number + 1)
+    inside = np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start)
+    return np.asarray(np.clip(inside, 0, None) * number / world.FRAME)

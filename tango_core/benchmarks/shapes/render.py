@@ -82,14 +82,10 @@ def _camera_view(canvas: Plane, left: float, top: float, zoom: float) -> Plane:
     for start, axis in ((top, 0), (left, 1)):
         position = np.clip(start + _AXIS / np.float32(zoom) - 0.5, 0, world.CANVAS - 1.001)
         low = position.astype(int)
-        part = (position - low).astype(np.float32)
-        if not part.any():
-            view = view.take(low, axis=axis)
-            continue
-        part = part.reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
+        part = (position - low).astype(np.float32).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
         first = view.take(low, axis=axis)
         view = first + (view.take(low + 1, axis=axis) - first) * part
-    return np.array(view)
+    return view
 
 
 def _draw(frame: Plane, sprite: world.Sprite, box: world.Box) -> None:

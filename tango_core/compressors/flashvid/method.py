@@ -22,10 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.combination import Combination, Drawing, in_order, unchanged
-from tango_core.compressors.base import read_checked
 from tango_core.compressors.flashvid.trees import (
     best_links,
-    budgets_of_frames,
     cluster_trees,
     grow_trees,
     pick_attended,
@@ -33,14 +31,14 @@ from tango_core.compressors.flashvid.trees import (
     plan_budgets,
     plan_clusters,
 )
-from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, INNER, Hybrid, Steps, outer_retention
+from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, INNER, Hybrid, Steps
 from tango_core.compressors.in_llm.fastv import FastVStep
-from tango_core.compressors.options import raise_if_below, raise_if_outside
+from tango_core.compressors.options import Ranges, at_least
 from tango_core.compressors.stop import checked_stop, stop_for
 from tango_core.errors import InputError
-from tango_core.latency import NO_TIMER, StepTimer
-from tango_core.ops.blocks import row_blocks
-from tango_core.ops.products import write_products
+from tango_core.latency import NO_TIMER, LatencyProfile
+from tango_core.ops.blocks import row_blocks, write_products
+from tango_core.ops.finite import read_checked
 from tango_core.ops.segmentation import cut_segments, dyseg_cuts
 from tango_core.ops.transfer import upload
 from tango_core.types import VisualFeatures
@@ -117,15 +115,14 @@ def with_published(
     """Replace `None` and "published" in checked options by the published values."""
     values = published_values(model)
     filled = {"inner": "published", **options}
-    if filled.get("selection") is None:
-        filled["selection"] = values.selection
-    if filled.get("num_segments") is None:
-        filled["num_segments"] = values.num_segments
-    retention = filled["retention"]
+    for name in ("selection", "num_segments"):
+        if filled.get(name) is None:
+            filled[name] = getattr(values, name)
     if filled["inner"] == "published":
         # A retention out of range is rejected later, by the class.
-        is_share = 0 < retention <= 1
-        filled["inner"] = published_inner(values, retention, num_layers) if is_share else None
+        is_share = 0 < filled["retention"] <= 1
+        inner = published_inner(values, filled["retention"], num_layers) if is_share else None
+        filled["inner"] = inner
     return filled
 
 
@@ -166,6 +163,13 @@ class FlashVID(Hybrid):
     checks_in_plan: ClassVar[bool] = True
     inner_steps: ClassVar[Steps] = {"fastv": FastVStep, **INNER}
 
+    option_ranges: ClassVar[Ranges] = {
+        "num_segments": at_least(1),
+        "tau": (-1, 1),
+        "link_tau": (-1, 1),
+        "salient_ratio": (0, 1),
+    }
+
     selection: Literal["v2", "v1", "div", "attention"] | None = None
     num_segments: int | None = None
     tau: float = 0.9
@@ -177,22 +181,19 @@ class FlashVID(Hybrid):
     budget: Literal["official", "exact"] = "official"
 
     def __post_init__(self) -> None:
-        """Check the options."""
+        """Check the options, and replace "published" by the values for an unknown model."""
+        for name, value in with_published(vars(self), None, DEFAULT_NUM_LAYERS).items():
+            object.__setattr__(self, name, value)
         super().__post_init__()
-        raise_if_outside(self, -1, 1, "tau")
-        if not -1 <= self.link_tau < 1:
+        if self.link_tau == 1:
             raise InputError(f"link_tau must be in [-1, 1), got {self.link_tau}")
-        raise_if_outside(self, 0, 1, "salient_ratio")
-        if self.num_segments is not None:
-            raise_if_below(self, 1, "num_segments")
         if self.stop is not None:
             object.__setattr__(self, "stop", checked_stop("flashvid", self.stop, STOP_STRENGTHS))
-            if self._selection != "v2":
+            if self.selection != "v2":
                 raise InputError(
                     f'stop is defined for selection "v2" of flashvid, got selection '
-                    f"{self._selection!r}; set selection to v2, or stop to null"
+                    f"{self.selection!r}; set selection to v2, or stop to null"
                 )
-        _ = self.outer_retention
 
     @classmethod
     def published_options(
@@ -202,35 +203,15 @@ class FlashVID(Hybrid):
         return with_published(options, model, num_layers)
 
     @property
-    def _selection(self) -> str:
-        """`selection`, or the published value for an unknown model."""
-        return self.selection or published_values(None).selection
-
-    @property
-    def _num_segments(self) -> int:
-        """`num_segments`, or the published value for an unknown model."""
-        return self.num_segments or published_values(None).num_segments
-
-    @property
     def needs(self) -> frozenset[str]:
         """Received attention weights tokens, except with `"div"`."""
-        return frozenset() if self._selection == "div" else frozenset({"attention"})
+        return frozenset() if self.selection == "div" else frozenset({"attention"})
 
     @property
     def outer_retention(self) -> float:
         """Share kept before the language model so that the layers average to `retention`."""
-        inner = self.inner
-        if inner == "published":
-            inner = published_inner(published_values(None), self.retention, DEFAULT_NUM_LAYERS)
         # Rounded so that 0.1 with the published step is 0.125, for the rounding of budgets.
-        return min(1.0, round(outer_retention(self.retention, inner), 12))
-
-    def _identity_options(self) -> dict[str, Any]:
-        """Options with derived values; `inner` only affects the share kept here."""
-        options = super()._identity_options()
-        del options["inner"]
-        resolved = {"selection": self._selection, "num_segments": self._num_segments}
-        return {**options, **resolved, "retention": self.outer_retention}
+        return round(super().outer_retention, 12)
 
     @property
     def averages(self) -> bool:
@@ -241,16 +222,16 @@ class FlashVID(Hybrid):
         """All steps, without a clock."""
         return self._plan_in_steps(features, NO_TIMER)
 
-    def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
+    def _plan_in_steps(self, features: VisualFeatures, clock: LatencyProfile) -> Combination:
         """Segment, choose, link and cluster; the host builds trees from cosines and positions."""
+        assert self.num_segments is not None
         tokens = features.tokens.contiguous()
         num_frames, tokens_per_frame, dim = tokens.shape
         with clock.stage("segment"):
             means = tokens.mean(dim=1, dtype=torch.float32)
-            cuts = dyseg_cuts(means, self.tau, self._num_segments)
-            shares = (tokens_per_frame, self.outer_retention, self.salient_ratio)
-            exact = self.budget == "exact"
-            _, counts = budgets_of_frames(num_frames, *shares, exact=exact)
+            cuts = dyseg_cuts(means, self.tau, self.num_segments)
+            shares, exact = (self.outer_retention, self.salient_ratio), self.budget == "exact"
+            per_frame, counts = plan_budgets(num_frames, tokens_per_frame, *shares, exact=exact)
         with clock.stage("select"):
             chosen, norms = self._choose(features, tokens, means, _in_scene(cuts), counts)
             best, parents = best_links(tokens, norms, chosen, cuts)
@@ -259,14 +240,13 @@ class FlashVID(Hybrid):
                 features, self.needs, cuts, chosen, best, parents, squares=norms
             )
             lengths = cut_segments(is_cut)
-            budgets = plan_budgets(lengths, *shares, exact=exact)
-            trees = grow_trees(links, partners, is_chosen, lengths, budgets.totals, self.link_tau)
-            merged = cluster_trees(
-                tokens.view(-1, dim),
-                trees,
-                plan_clusters(budgets, lengths, trees.is_root.sum(axis=1)),
-                official=self.tree_mean == "official",
-            )
+            starts = np.cumsum([0, *lengths])[:-1]
+            totals, picked = (np.add.reduceat(part, starts) for part in (per_frame, counts))
+            trees = grow_trees(links, partners, is_chosen, lengths, totals, self.link_tau)
+            roots = trees.is_root.sum(axis=1)
+            wanted = plan_clusters(totals - picked, lengths, roots, exact=exact)
+            official = self.tree_mean == "official"
+            merged = cluster_trees(tokens.view(-1, dim), trees, wanted, official=official)
         parts = [unchanged(upload(np.flatnonzero(is_chosen), tokens.device)), merged]
         return in_order(features, parts, Drawing(tuple(lengths)))
 
@@ -290,14 +270,14 @@ class FlashVID(Hybrid):
         num_frames, tokens_per_frame, dim = tokens.shape
         products = torch.empty(num_frames, tokens_per_frame, tokens_per_frame, device=tokens.device)
         relevance = torch.ones(num_frames, tokens_per_frame, device=tokens.device)
-        scene = in_scene @ means if self._selection == "v2" else None
+        scene = in_scene @ means if self.selection == "v2" else None
         for frames in row_blocks(num_frames, tokens_per_frame * dim, tokens.device):
             block = tokens[frames].float()
             write_products(block, products[frames])
             if scene is not None:
                 torch.bmm(block, scene[frames, :, None], out=relevance[frames, :, None])
         norms = products.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
-        if self._selection == "attention":
+        if self.selection == "attention":
             assert features.attention is not None
             return pick_attended(features.attention, counts), norms
         inverse = norms.clamp(min=1e-12).reciprocal()
@@ -305,7 +285,7 @@ class FlashVID(Hybrid):
         distances = products.neg_().add_(1.0).clamp_(min=0)
         distances.diagonal(dim1=1, dim2=2).zero_()
         weights = relevance
-        if self._selection != "div":
+        if self.selection != "div":
             weights = weights * self._attention(features, in_scene)
         return pick_diverse(distances, weights, counts), norms
 

@@ -23,36 +23,28 @@ from torch import Tensor
 
 from tango_core.combination import NOWHERE, Terms
 from tango_core.compressors.base import num_kept
-from tango_core.ops.blocks import row_blocks
+from tango_core.ops.blocks import cross_products, row_blocks, write_products
 from tango_core.ops.budgets import apportion, ceil_share, evenly, fill
 from tango_core.ops.clustering import assign_to_centers, density_peaks, products_to_distances
 from tango_core.ops.merging import cluster_sums, mean_weights
-from tango_core.ops.products import cross_products, write_products
 from tango_core.ops.saliency import rank_descending
 from tango_core.ops.transfer import upload, upload_together
 
 Counts = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Budgets:
-    """Token counts that a clip may keep.
-
-    Attributes:
-        chosen: Number of chosen tokens of every frame.
-        totals: Number of tokens of every segment, chosen and tree tokens together.
-        exact: Whether tree tokens are divided by largest remainder instead of rounded up.
-    """
-
-    chosen: list[int]
-    totals: list[int]
-    exact: bool
-
-
-def budgets_of_frames(
+def plan_budgets(
     num_frames: int, tokens_per_frame: int, retention: float, ratio: float, *, exact: bool
 ) -> tuple[list[int], list[int]]:
-    """Total and chosen token counts of every frame; see `plan_budgets`."""
+    """Compute the total and the chosen number of tokens of every frame.
+
+    Args:
+        num_frames: T.
+        tokens_per_frame: L.
+        retention: Share of the tokens to keep, in (0, 1).
+        ratio: Share of the budget that is chosen, in [0, 1].
+        exact: Meet round(retention * T * L) instead of rounding up in every frame.
+    """
     if exact:
         total = num_kept(num_frames * tokens_per_frame, retention)
         per_frame = evenly(total, num_frames)
@@ -64,42 +56,21 @@ def budgets_of_frames(
     return [frame] * num_frames, [part] * num_frames
 
 
-def plan_budgets(
-    lengths: list[int], tokens_per_frame: int, retention: float, ratio: float, *, exact: bool
-) -> Budgets:
-    """Divide a clip's budget.
-
-    Args:
-        lengths: Number of frames of every segment.
-        tokens_per_frame: L.
-        retention: Share of the tokens to keep, in (0, 1).
-        ratio: Share of the budget that is chosen, in [0, 1].
-        exact: Meet round(retention * T * L) instead of rounding up in every frame.
-    """
-    per_frame, chosen = budgets_of_frames(
-        sum(lengths), tokens_per_frame, retention, ratio, exact=exact
-    )
-    bounds = np.cumsum([0, *lengths])
-    sums = np.concatenate([[0], np.cumsum(per_frame)])[bounds]
-    return Budgets(chosen, np.diff(sums).tolist(), exact)
-
-
-def plan_clusters(budgets: Budgets, lengths: list[int], roots: Counts) -> Counts:
+def plan_clusters(wanted: Counts, lengths: list[int], roots: Counts, *, exact: bool) -> Counts:
     """Compute the number of tree tokens of every frame.
 
     Args:
-        budgets: The clip's budgets.
+        wanted: Number of tree tokens of every segment.
         lengths: Frames of every segment.
         roots: (T,) number of tree roots in every frame.
+        exact: Divide by largest remainder instead of rounding up.
 
     Returns:
         (T,) whole numbers, at most `roots`.
     """
     bounds = np.cumsum([0, *lengths])[:-1]
-    chosen = np.add.reduceat(np.array(budgets.chosen), bounds)
-    wanted = np.array(budgets.totals) - chosen
     found = np.add.reduceat(roots, bounds)
-    if budgets.exact:
+    if exact:
         # Tokens that a segment cannot use go to other segments.
         weights = np.maximum(wanted, 1e-9).astype(float)
         shares = fill(float(wanted.sum()), weights, found.astype(float))
@@ -237,7 +208,7 @@ def grow_trees(
     parents: NDArray[np.int64],
     chosen: NDArray[np.bool_],
     lengths: list[int],
-    totals: list[int],
+    totals: Counts,
     tau: float,
 ) -> Trees:
     """Link similar tokens, but keep enough roots in every segment for its budget.
@@ -253,7 +224,7 @@ def grow_trees(
     num_frames, tokens_per_frame = best.shape
     linked = np.zeros_like(chosen)
     start = 0
-    for length, total in zip(lengths, totals, strict=True):
+    for length, total in zip(lengths, totals.tolist(), strict=True):
         own = best[start : start + length]
         links = own > tau
         if own.size - links.sum() < total:

@@ -8,7 +8,7 @@ implementation in ModelTC/LightCompress.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import OneStepPruner
-from tango_core.compressors.options import raise_if_below
+from tango_core.compressors.options import Ranges, at_least
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import floor_share
 from tango_core.ops.saliency import positions_of, rank_descending, top_positions
@@ -42,15 +42,11 @@ class DART(OneStepPruner):
             release. The order decides which pivot takes a token that several would take.
     """
 
+    option_ranges: ClassVar[Ranges] = {"visual_pivots": at_least(1), "text_pivots": at_least(0)}
+
     visual_pivots: int = 4
     text_pivots: int = 4
     pivot_order: Literal["score", "official"] = "score"
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        raise_if_below(self, 1, "visual_pivots")
-        raise_if_below(self, 0, "text_pivots")
 
     def prune(self, context: LayerContext) -> Pruned:
         """Assign tokens pivot by pivot; ties go to the lowest position."""

@@ -11,8 +11,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 from tango_core.compressors.base import LayerPruner
+from tango_core.compressors.options import Ranges, at_least
 from tango_core.errors import InputError
 
 
@@ -25,15 +27,9 @@ class OneStepPruner(LayerPruner):
         layer: 0-based layer whose input is pruned, using results of the previous layer.
     """
 
-    layer: int = 2
+    option_ranges: ClassVar[Ranges] = {"layer": at_least(1)}
 
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        if self.layer < 1:
-            raise InputError(
-                f"layer must be 1 or larger, since layer - 1 gives the scores; got {self.layer}"
-            )
+    layer: int = 2
 
     def local_retention(self, num_layers: int) -> float:
         """Share kept from `layer` on, in (0, 1].

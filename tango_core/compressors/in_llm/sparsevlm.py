@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import StagedPruner
-from tango_core.compressors.options import raise_if_below, raise_if_outside
+from tango_core.compressors.options import Ranges, at_least
 from tango_core.errors import InputError
 from tango_core.ops.budgets import floor_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
@@ -54,6 +54,7 @@ class SparseVLM(StagedPruner):
     """
 
     renumbers: ClassVar[bool] = True
+    option_ranges: ClassVar[Ranges] = {"recycled": (0, 1), "tokens_per_cluster": at_least(1)}
 
     ratios: tuple[float, ...] = (300 / 576, 200 / 576, 110 / 576)
     recycled: float = 0.3
@@ -62,8 +63,6 @@ class SparseVLM(StagedPruner):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        raise_if_outside(self, 0, 1, "recycled")
-        raise_if_below(self, 1, "tokens_per_cluster")
         if self.stages is None and len(self.ratios) != 3:
             raise InputError(
                 f"ratios must have 3 numbers unless stages are given, got {len(self.ratios)}"

@@ -8,14 +8,14 @@ Yu et al., 2026, https://arxiv.org/abs/2603.24680. Settings and arithmetic are t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Combination, QuestionReading, keep
-from tango_core.compressors.options import raise_if_below
+from tango_core.compressors.options import Ranges, at_least
 from tango_core.ops.budgets import first_of_groups, group_counts
 from tango_core.types import VisualFeatures
 
@@ -41,14 +41,11 @@ class ReDiPrune(QuestionReading):
             round(retention * T * L) tokens in all.
     """
 
+    option_ranges: ClassVar[Ranges] = {"alpha": at_least(0)}
+
     alpha: float = 0.5
     space: Literal["tower", "projected"] = "tower"
     budget: Literal["official", "exact"] = "official"
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        raise_if_below(self, 0, "alpha")
 
     @property
     def needs(self) -> frozenset[str]:

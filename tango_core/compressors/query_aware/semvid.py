@@ -9,7 +9,7 @@ settings for video question answering as defaults.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.compressors.base import Combination, QuestionReading, keep, num_kept
-from tango_core.compressors.options import raise_if_below, raise_if_outside
+from tango_core.compressors.options import Ranges, at_least
 from tango_core.ops.transfer import download_together, upload
 from tango_core.types import VisualFeatures
 
@@ -52,6 +52,16 @@ class SemVID(QuestionReading):
         budget: `"exact"` lowers `min_tokens_per_frame` where it would keep too many tokens.
     """
 
+    option_ranges: ClassVar[Ranges] = {
+        "object_share": (0, 1),
+        "mmr_lambda": (0, 1),
+        "min_tokens_per_frame": at_least(1),
+        "frame_weight": (0, 1),
+        "smooth_window": at_least(1),
+        "motion_query_weight": (0, 1),
+        "top_segments": at_least(0),
+    }
+
     object_share: float = 0.3
     mmr_lambda: float = 0.5
     min_tokens_per_frame: int = 5
@@ -61,14 +71,6 @@ class SemVID(QuestionReading):
     tau: float = 0.0
     top_segments: int = 0
     budget: Literal["official", "exact"] = "official"
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        for name in ("object_share", "mmr_lambda", "frame_weight", "motion_query_weight"):
-            raise_if_outside(self, 0, 1, name)
-        raise_if_below(self, 1, "min_tokens_per_frame", "smooth_window")
-        raise_if_below(self, 0, "top_segments")
 
     def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:
         """See `Compressor`: only `min_tokens_per_frame` moves the count."""

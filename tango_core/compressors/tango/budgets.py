@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,27 +17,10 @@ from numpy.typing import NDArray
 from tango_core.compressors.base import num_kept
 from tango_core.ops.budgets import apportion, fill
 
-Budget = Literal["official", "exact"]
+if TYPE_CHECKING:
+    from tango_core.compressors.tango.method import Tango
+
 SpatialPositions = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Options that determine the budgets.
-
-    Attributes:
-        retention: Share of the clip's tokens to keep, in (0, 1).
-        context_ratio: Share of a budget for merged tokens, in [0, 1].
-        alpha: Number of candidates per salient token, at least 1.
-        budget: `"official"` rounds up in every part; `"exact"` meets the clip's total.
-        never_salient: Spatial positions that may be merged but not picked for their saliency.
-    """
-
-    retention: float
-    context_ratio: float
-    alpha: float
-    budget: Budget
-    never_salient: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -100,20 +83,23 @@ class TokenGroup:
         return self.merged + self.num_salient
 
 
-def plan_groups(lengths: list[int], static: np.ndarray, rules: Rules) -> list[TokenGroup]:
+def plan_groups(
+    lengths: list[int], static: np.ndarray, never_salient: frozenset[int], options: Tango
+) -> list[TokenGroup]:
     """Divide a clip into groups with budgets.
 
     Args:
         lengths: Frames of every segment, adding up to T.
         static: (T - 1, L) bool, whether a spatial position passes the static threshold between
             frames i and i + 1.
-        rules: Options that determine the budgets.
+        never_salient: Spatial positions that may be merged but not picked for their saliency.
+        options: The method's options.
 
     Returns:
         Groups that keep at least one token; single frames, static parts and dynamic segments in
         order of time.
     """
-    tokens_per_frame = static.shape[1]
+    tokens_per_frame, retention = static.shape[1], options.outer_retention
     groups: list[list[Part]] = []
     shares: list[float] = []
     start = 0
@@ -121,13 +107,13 @@ def plan_groups(lengths: list[int], static: np.ndarray, rules: Rules) -> list[To
         if length == 1:
             spatial = np.arange(tokens_per_frame)
             groups.append([Part(start, 1, spatial)])
-            shares.append(rules.retention)
+            shares.append(retention)
         else:
             unchanged = static[start : start + length - 1].all(axis=0)
             still, moving = np.flatnonzero(unchanged), np.flatnonzero(~unchanged)
             saved = (length - 1) * len(still)
             size = length * tokens_per_frame
-            share = min(rules.retention / ((size - saved) / size), 1)
+            share = min(retention / ((size - saved) / size), 1)
             if len(still):
                 groups.append([Part(start, length, still)])
                 shares.append(share)
@@ -135,53 +121,59 @@ def plan_groups(lengths: list[int], static: np.ndarray, rules: Rules) -> list[To
                 groups.append([Part(start + offset, 1, moving) for offset in range(length)])
                 shares.append(share)
         start += length
-    if rules.budget == "official":
-        budgeted = [
-            TokenGroup(tuple(_official(part, share, rules) for part in group))
+    salient_ratio = 1.0 - options.context_ratio
+    if options.budget == "official":
+        # Rounded like the published code, in every part. Golden vectors depend on the last bit of
+        # the products, so rounding has no tolerance here.
+        totals = [
+            math.ceil(len(part.spatial) * share)
             for group, share in zip(groups, shares, strict=True)
+            for part in group
         ]
+        salient = [int(total * salient_ratio) for total in totals]
     else:
-        budgeted = _exact(groups, lengths, tokens_per_frame, rules)
+        parts = [part for group in groups for part in group]
+        totals, salient = _exact(parts, lengths, tokens_per_frame, retention, salient_ratio)
+    counts = zip(totals, salient, strict=True)
+    budgeted = [
+        TokenGroup(
+            tuple(_with_budget(part, *next(counts), never_salient, options.alpha) for part in group)
+        )
+        for group in groups
+    ]
     return [group for group in budgeted if group.num_kept]
 
 
-def _official(part: Part, share: float, rules: Rules) -> Part:
-    """Round a part's budget like the published code: up, and its salient tokens down.
-
-    Golden vectors depend on the last bit of the products, so rounding has no tolerance here.
-    """
-    total = math.ceil(len(part.spatial) * share)
-    salient = int(total * (1.0 - rules.context_ratio))
-    return _with_budget(part, total, salient, rules)
-
-
-def _with_budget(part: Part, total: int, salient: int, rules: Rules) -> Part:
+def _with_budget(
+    part: Part, total: int, salient: int, never_salient: frozenset[int], alpha: float
+) -> Part:
     """Set a part's budget; salient tokens beyond its capacity become merged tokens."""
-    eligible = len(part.spatial) - len(rules.never_salient.intersection(part.spatial.tolist()))
+    eligible = len(part.spatial) - len(never_salient.intersection(part.spatial.tolist()))
     salient = min(salient, eligible)
-    candidates = int(min(rules.alpha * salient, eligible))
+    candidates = int(min(alpha * salient, eligible))
     return Part(part.frame, part.num_frames, part.spatial, salient, candidates, total - salient)
 
 
 def _exact(
-    groups: list[list[Part]], lengths: list[int], tokens_per_frame: int, rules: Rules
-) -> list[TokenGroup]:
+    parts: list[Part],
+    lengths: list[int],
+    tokens_per_frame: int,
+    retention: float,
+    salient_ratio: float,
+) -> tuple[list[int], list[int]]:
     """Divide round(retention * T * L) tokens over the clip, or keep everything if less exists.
 
     Segments share the clip's budget by their length, parts share a segment's by their size, and
     both the totals and their salient parts are rounded by largest remainder.
+
+    Returns:
+        Total and salient tokens of every part.
     """
-    parts = [part for group in groups for part in group]
     sizes = np.array([len(part.spatial) for part in parts], dtype=np.int64)
     segment_of = np.searchsorted(np.cumsum(lengths), [part.frame for part in parts], side="right")
     capacity = np.bincount(segment_of, weights=sizes).astype(np.float64)
-    total = num_kept(tokens_per_frame * sum(lengths), rules.retention)
+    total = num_kept(tokens_per_frame * sum(lengths), retention)
     ideal = fill(float(total), np.array(lengths, dtype=float), capacity)
-    salient_ratio = 1.0 - rules.context_ratio
     totals = apportion(total, sizes * (ideal / capacity)[segment_of], sizes)
     salient = apportion(round(int(totals.sum()) * salient_ratio), totals * salient_ratio, totals)
-    chosen = iter(
-        _with_budget(part, int(count), int(num_salient), rules)
-        for part, count, num_salient in zip(parts, totals, salient, strict=True)
-    )
-    return [TokenGroup(tuple(next(chosen) for _ in group)) for group in groups]
+    return totals.tolist(), salient.tolist()

@@ -14,21 +14,19 @@ position to be kept twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.combination import Combination, Drawing
 from tango_core.compressors.hybrid import OuterStep
-from tango_core.compressors.options import raise_if_below, raise_if_outside
-from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan_groups
-from tango_core.compressors.tango.distances import ClipTensors
-from tango_core.compressors.tango.selection import select_tokens
-from tango_core.latency import NO_TIMER, StepTimer
+from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.tango.budgets import TokenGroup, plan_groups
+from tango_core.compressors.tango.selection import ClipTensors, select_tokens
+from tango_core.latency import NO_TIMER, LatencyProfile
 from tango_core.ops.finite import read_checked
 from tango_core.ops.segmentation import (
     adjacent_products,
@@ -82,6 +80,16 @@ class Tango(OuterStep):
 
     checks_in_plan: ClassVar[bool] = True
 
+    option_ranges: ClassVar[Ranges] = {
+        "static_tau": (-1, 1),
+        "context_ratio": (0, 1),
+        "alpha": at_least(1),
+        "num_neighbors": at_least(1),
+        "beta": (0, 1),
+        "base_time": at_least(1),
+        "base_space": at_least(1),
+    }
+
     retention: float = 0.1
     tau: float | None = None
     static_tau: float = 0.8
@@ -98,16 +106,8 @@ class Tango(OuterStep):
     score: Literal["saliency", "attention"] = "saliency"
     sinks: Literal["zero", "exclude", "ignore"] = "zero"
     legacy_writeback: bool = False
-    budget: Budget = "official"
+    budget: Literal["official", "exact"] = "official"
     inner: Mapping[str, Any] | None = field(default=None, hash=False)
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        raise_if_outside(self, -1, 1, "tau", "static_tau")
-        raise_if_outside(self, 0, 1, "context_ratio", "beta")
-        raise_if_below(self, 1, "alpha", "num_neighbors", "base_time", "base_space")
-        _ = self.outer_retention
 
     @property
     def needs(self) -> frozenset[str]:
@@ -120,7 +120,7 @@ class Tango(OuterStep):
         """All steps, without a clock."""
         return self._plan_in_steps(features, NO_TIMER)
 
-    def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
+    def _plan_in_steps(self, features: VisualFeatures, clock: LatencyProfile) -> Combination:
         """Compare frames, set budgets on the host, select; the device is read once."""
         num_frames, _, dim = features.tokens.shape
         with clock.stage("segment"):
@@ -136,16 +136,7 @@ class Tango(OuterStep):
                     dim, times.to(tokens.device), features.grid, self.base_time, self.base_space
                 )
             clip = ClipTensors(tokens, squares.sqrt(), scores, tables, excluded)
-            picked = select_tokens(clip, groups, self)
-        return Combination(
-            indices=picked.kept,
-            grid=(num_frames, *features.grid),
-            timestamps=features.timestamps,
-            offsets=F.pad(picked.offsets, (0, 1), value=len(picked.sources)),
-            sources=picked.sources,
-            weights=picked.weights,
-            drawing=drawing,
-        )
+            return replace(select_tokens(features, clip, groups, self), drawing=drawing)
 
     def _scores(self, features: VisualFeatures) -> tuple[Tensor, Tensor | None]:
         """(T, L) float32 scores after the `sinks` rule; (L,) bool, excluded positions or `None`."""
@@ -172,13 +163,7 @@ class Tango(OuterStep):
         lengths = (
             cut_segments(is_cut) if self.segmentation == "dyseg" else static_segments(is_still)
         )
-        rules = Rules(
-            retention=self.outer_retention,
-            context_ratio=self.context_ratio,
-            alpha=self.alpha,
-            budget=self.budget,
-            never_salient=frozenset(features.sinks if self.sinks == "exclude" else ()),
-        )
+        never_salient = frozenset(features.sinks if self.sinks == "exclude" else ())
         cells = static_cells(static_pairs, lengths)
         drawing = Drawing(tuple(lengths), torch.from_numpy(cells))
-        return plan_groups(lengths, static_pairs, rules), drawing
+        return plan_groups(lengths, static_pairs, never_salient, self), drawing

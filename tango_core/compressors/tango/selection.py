@@ -7,6 +7,10 @@ limited by launch overhead:
 * the remaining tokens of a group form a pool, and pools of similar size are padded to one shape;
 * the plan is uploaded in one copy, and all sizes are known on the host, so there is no further
   synchronisation.
+
+Rotated features (ST-RoPE) are computed per group (on an accelerator, for as many groups as fit a
+fixed workspace), multiplied and overwritten, never stored for a whole clip. Norms scale the
+products instead of the features, and half precision is converted to float32 when it is read.
 """
 
 from __future__ import annotations
@@ -18,15 +22,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from tango_core.combination import Combination
 from tango_core.compressors.tango.budgets import Part, TokenGroup
-from tango_core.compressors.tango.distances import ClipTensors, distances_between
-from tango_core.ops.clustering import assign_to_centers, density_peaks
+from tango_core.ops.blocks import write_products
+from tango_core.ops.clustering import assign_to_centers, density_peaks, products_to_distances
 from tango_core.ops.merging import member_weights
 from tango_core.ops.saliency import rank_descending
+from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
 from tango_core.ops.transfer import upload_together
+from tango_core.types import VisualFeatures
 
 if TYPE_CHECKING:
     from tango_core.compressors.tango.method import Tango
@@ -35,23 +43,30 @@ if TYPE_CHECKING:
 # On a GPU padding is cheaper than the hundred calls of another shape; on a CPU it is not.
 LEAST_SHARE = {"cpu": 0.95, "device": 0.5}
 CHEAP_DISTANCES = {"cpu": 0, "device": 2**24}
+# Floats per core in one product, in whole groups, and floats that are gathered and rotated at once
+# (1.5 MB, which fit the cache). A GPU needs 1 GB for full utilisation.
+CPU_WORKSPACE = 2**20
+CPU_CHUNK = 3 * 2**17
+DEVICE_WORKSPACE = 2**28
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
-    """Kept tokens and the weighted rows whose sums they are.
+class ClipTensors:
+    """Tensors of a clip that selection reads.
 
     Attributes:
-        kept: (K,) int64 ascending flat positions.
-        sources: (E,) int64 flat rows, grouped by kept token.
-        offsets: (K,) int64 first entry of every kept token.
-        weights: (E,) float32.
+        tokens: (T, L, D) any float dtype, contiguous.
+        norms: (T, L) float32.
+        scores: (T, L) float32.
+        tables: Rotations of ST-RoPE, or `None` to cluster unrotated unit features.
+        excluded: (L,) bool, spatial positions never selected by score; `None` for none.
     """
 
-    kept: Tensor
-    sources: Tensor
-    offsets: Tensor
-    weights: Tensor
+    tokens: Tensor
+    norms: Tensor
+    scores: Tensor
+    tables: RotationTables | None
+    excluded: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +116,13 @@ class Pools:
     merged: Tensor
 
 
-def select_tokens(clip: ClipTensors, groups: Sequence[TokenGroup], options: Tango) -> Selection:
+def select_tokens(
+    features: VisualFeatures, clip: ClipTensors, groups: Sequence[TokenGroup], options: Tango
+) -> Combination:
     """Choose the kept tokens of a clip and the tokens merged into each.
 
     Args:
+        features: Features of the clip.
         clip: Tensors of the clip.
         groups: The plan.
         options: The method's options.
@@ -122,7 +140,14 @@ def select_tokens(clip: ClipTensors, groups: Sequence[TokenGroup], options: Tang
     positions = torch.arange(total + 1, device=anchors.device)
     is_kept = torch.zeros_like(positions, dtype=torch.bool).scatter_(0, anchors, True)
     kept = positions.masked_fill(~is_kept, total)[:total].sort().values[:num_kept]
-    return Selection(kept, sources, torch.searchsorted(targets, kept), weights[sources])
+    return Combination(
+        indices=kept,
+        grid=(num_frames, *features.grid),
+        timestamps=features.timestamps,
+        offsets=F.pad(torch.searchsorted(targets, kept), (0, 1), value=num_sources),
+        sources=sources,
+        weights=weights[sources],
+    )
 
 
 def _anchors(
@@ -321,3 +346,59 @@ def _merge(
     slots = slots.masked_fill(others, len(target) - 1).flatten()
     target.scatter_(0, slots, found.masked_fill(others, nowhere).flatten())
     weight.scatter_(0, slots, share.masked_fill(others, 0.0).flatten())
+
+
+def distances_between(clip: ClipTensors, rows: Tensor, *, of_one_frame: bool = False) -> Tensor:
+    """Squared distances between the given tokens of a group, for several groups.
+
+    Args:
+        clip: Tensors of the clip.
+        rows: (P, M) int64 flat positions of the tokens.
+        of_one_frame: Whether all tokens of a group are from one frame, so time needs no rotation.
+
+    Returns:
+        (P, M, M) float32.
+    """
+    num_groups, num_points = rows.shape
+    dim, device = clip.tokens.shape[-1], rows.device
+    distances = torch.empty(num_groups, num_points, num_points, device=device)
+    step = _at_once(num_points * dim, num_groups, device)
+    if clip.tables is None:
+        points = torch.empty(step, num_points, 1, dim, device=device)
+    else:
+        points = rotation_buffer((step, num_points), clip.tables)
+    for start in range(0, num_groups, step):
+        chunk = rows[start : start + step]
+        rotated = points[: len(chunk)]
+        _write_rotated(clip, chunk.flatten(), rotated.flatten(0, 1), of_one_frame)
+        write_products(rotated.flatten(2), distances[start : start + step])
+    norms = clip.norms.flatten()[rows]
+    products_to_distances(distances, 1 / norms.clamp(min=1e-12))
+    return distances
+
+
+def _write_rotated(clip: ClipTensors, rows: Tensor, out: Tensor, of_one_frame: bool) -> None:
+    """Gather the tokens at (n,) flat positions and write them, rotated, to `out`."""
+    tokens_per_frame, dim = clip.tokens.shape[1:]
+    tokens = clip.tokens.view(-1, dim)
+    frames, spatial = rows // tokens_per_frame, rows % tokens_per_frame
+    step = len(rows)
+    if rows.device.type == "cpu":
+        step = max(1, CPU_CHUNK * torch.get_num_threads() // dim)
+    for start in range(0, len(rows), step):
+        chunk = slice(start, start + step)
+        found, target = tokens.index_select(0, rows[chunk]).float(), out[chunk]
+        if clip.tables is None:
+            target.copy_(found[:, None])
+        else:
+            of_time = [] if of_one_frame else [clip.tables.of_frames(frames[chunk])]
+            rotate(found, [*of_time, *clip.tables.of_spatial(spatial[chunk])], out=target)
+
+
+def _at_once(floats: int, count: int, device: torch.device) -> int:
+    """How many of `count` items of `floats` floats to process at once, at least one per core."""
+    if device.type == "cpu":
+        at_once = max(1, CPU_WORKSPACE // max(floats, 1)) * torch.get_num_threads()
+    else:
+        at_once = max(1, DEVICE_WORKSPACE // max(floats, 1))
+    return min(count, at_once)

@@ -7,11 +7,11 @@ weights only the files that hold a wanted tensor (see `weights.py`). Formats tha
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -210,12 +210,12 @@ def weights_digest(checkpoint: Checkpoint) -> str:
     """
     if checkpoint.revision is not None:
         return checkpoint.revision
-    total = hashlib.sha256()
     present = [name for name in _DIGESTED_JSON if (checkpoint.directory / name).is_file()]
+    lines = []
     for name in (*present, *checkpoint.weight_files()):
         file = checkpoint.directory / name
-        total.update(f"{name}\0{file.stat().st_size}\0{_file_digest(file)}\n".encode())
-    return total.hexdigest()[:40]
+        lines.append(f"{name}\0{file.stat().st_size}\0{_file_digest(file)}\n")
+    return sha256("".join(lines).encode()).hexdigest()[:40]
 
 
 def raise_if_damaged(path: str) -> None:
@@ -244,8 +244,8 @@ def _file_digest(file: Path) -> str:
     size = file.stat().st_size
     with file.open("rb") as stream:
         if size <= _FULL_HASH_BYTES:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-        digest = hashlib.sha256()
+            return file_digest(stream, "sha256").hexdigest()
+        digest = sha256()
         for index in range(_NUM_BLOCKS + 1):
             stream.seek(index * (size - _BLOCK_BYTES) // _NUM_BLOCKS)
             digest.update(stream.read(_BLOCK_BYTES))
@@ -294,7 +294,5 @@ def words_digest(path: str, revision: str | None) -> str:
         return revision
     folder = Path(path).expanduser()
     files = {file for pattern in _TEXT_FILES for file in folder.glob(pattern) if file.is_file()}
-    total = hashlib.sha256()
-    for file in sorted(files):
-        total.update(f"{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
-    return total.hexdigest()[:16]
+    parts = (f"{one.name}\0{sha256(one.read_bytes()).hexdigest()}\n" for one in sorted(files))
+    return sha256("".join(parts).encode()).hexdigest()[:16]

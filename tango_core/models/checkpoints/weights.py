@@ -10,7 +10,7 @@ directly from those pages without a second copy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,9 +79,7 @@ def load_module(
     held = {n: size for n, size in sizes.items() if n not in tied or n in stored}
     places = spread_layers(held, devices)
     state: dict[str, Tensor] = {}
-    # The parts of a stored tensor belong to one layer, so they are on one device.
-    homes = {source: places[parts[0]] for source, parts in targets.items()}
-    for source, value in _read(checkpoint, files, homes):
+    for source, value in _read(checkpoint, files, targets):
         parts = targets[source]
         rows = [expected[part][0] for part in parts if expected[part]]
         shape = expected[parts[0]] if len(parts) == 1 else (sum(rows), *expected[parts[0]][1:])
@@ -91,9 +89,10 @@ def load_module(
                 f"{tuple(value.shape)}, but config.json asks for {shape}; configuration and "
                 "weights do not belong together"
             )
+        value = value.to(places[parts[0]])  # its parts belong to one layer
+        value = value.to(dtype) if value.is_floating_point() else value
         cut = torch.split(value, rows) if len(parts) > 1 else (value,)
-        for part, own in zip(parts, cut, strict=True):
-            state[part] = own.to(dtype) if own.is_floating_point() else own
+        state.update(zip(parts, cut, strict=True))
     module.load_state_dict(state, assign=True, strict=False)
     for name, origin in tied.items():
         if name not in state:
@@ -122,10 +121,9 @@ def read_tensors(checkpoint: Checkpoint, rename: Rename) -> Iterator[tuple[str, 
         rename: As in `load_module`.
     """
     files = _files_of_tensors(checkpoint)
-    targets = _targets(files, rename)
-    homes = {source: torch.device("cpu") for source, parts in targets.items() if len(parts) == 1}
-    for source, value in _read(checkpoint, files, homes):
-        yield targets[source][0], value
+    whole = {source: one for source, one in _targets(files, rename).items() if len(one) == 1}
+    for source, value in _read(checkpoint, files, whole):
+        yield whole[source][0], value
 
 
 def _files_of_tensors(checkpoint: Checkpoint) -> dict[str, str]:
@@ -136,7 +134,7 @@ def _files_of_tensors(checkpoint: Checkpoint) -> dict[str, str]:
         return listed
     located: dict[str, str] = {}
     for name, path in zip(names, checkpoint.fetch(names), strict=True):
-        with _opened(checkpoint, path, "cpu") as tensors:
+        with _opened(checkpoint, path) as tensors:
             located.update(dict.fromkeys(tensors.keys(), name))
     return located
 
@@ -152,36 +150,35 @@ def _targets(files: Mapping[str, str], rename: Rename) -> dict[str, tuple[str, .
 
 
 def _read(
-    checkpoint: Checkpoint, files: Mapping[str, str], homes: Mapping[str, torch.device]
+    checkpoint: Checkpoint, files: Mapping[str, str], wanted: Iterable[str]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Read stored tensors, those of a file and device one after the other.
+    """Read stored tensors file by file, as views of its pages.
 
     Args:
         checkpoint: Source of the tensors.
         files: Name of the file that holds each tensor.
-        homes: Device of each wanted tensor.
+        wanted: Names of stored tensors.
     """
-    needed = sorted({files[source] for source in homes})
-    paths = dict(zip(needed, checkpoint.fetch(needed), strict=True))
-    for name, device in dict.fromkeys((files[source], homes[source]) for source in homes):
-        own = [source for source in homes if (files[source], homes[source]) == (name, device)]
+    by_file: dict[str, list[str]] = {}
+    for source in wanted:
+        by_file.setdefault(files[source], []).append(source)
+    for path, sources in zip(checkpoint.fetch([*by_file]), by_file.values(), strict=True):
         tensors, mapped = None, 0
-        for source in own:
+        for source in sources:
             if tensors is None or mapped > _MAPPED_BYTES:
-                where = "cpu" if device.type == "meta" else str(device)
-                tensors, mapped = _opened(checkpoint, paths[name], where), 0
+                tensors, mapped = _opened(checkpoint, path), 0
             try:
                 value: Tensor = tensors.get_tensor(source)
             except SafetensorError as error:
-                raise _damaged(checkpoint, paths[name], error) from None
+                raise _damaged(checkpoint, path, error) from None
             mapped += value.nbytes
-            yield source, value.to(device)
+            yield source, value
 
 
-def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:
+def _opened(checkpoint: Checkpoint, path: Path) -> Any:
     """Open a safetensors file, which also checks its header against its size."""
     try:
-        return safe_open(path, framework="pt", device=device)
+        return safe_open(path, framework="pt")
     except SafetensorError as error:
         raise _damaged(checkpoint, path, error) from None
 

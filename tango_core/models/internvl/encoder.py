@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import InternVLConfig, InternVLVisionModel
 from transformers.models.internvl.modeling_internvl import InternVLMultiModalProjector
 
-from tango_core.models.internvl.files import MERGE, tower_grid
+from tango_core.models.internvl.family import MERGE, tower_grid
 from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
 from tango_core.models.towers.trace import Observer, unobserved
 

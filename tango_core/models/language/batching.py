@@ -290,7 +290,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
                 for _, one in active
                 if one.cache is not None
             ]
-            tokens = self._most_likely(run_segments(self._loop, segments))
+            tokens = most_likely(self._loop.logits(run_segments(self._loop, segments))).tolist()
             share = (self._engine.clock() - start) / len(active)
             for _, one in active:
                 one.decode += share
@@ -310,13 +310,13 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         ends: list[int] = []
         for part in parts:
             for reply in part.replies:
-                for segment in self._segments(part, reply):
-                    segments.append(segment)
-                    owners.append(reply)
+                own = self._segments(part, reply)
+                segments += own
+                owners += [reply] * len(own)
                 ends.append(len(segments) - 1)
         hidden = run_segments(self._loop, segments)[ends]
         seconds = self._engine.clock() - start
-        tokens = self._most_likely(hidden)
+        tokens = most_likely(self._loop.logits(hidden)).tolist()
         waited = self._engine.clock() - start
         total = sum(segment.num_rows for segment in segments)
         for segment, reply in zip(segments, owners, strict=True):
@@ -333,8 +333,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         config = self._loop.config
         reply.cache = SequenceState(config, len(prompt) + request.max_new_tokens)
         if prefix is None:
-            whole = Segment(prompt.spans, prompt.positions, reply.cache, pruner=request.pruner)
-            return [whole]
+            return [Segment(prompt.spans, prompt.positions, reply.cache, pruner=request.pruner)]
         behind = len(prompt.question) - (len(prompt) - prefix.length)
         own = TextTokens(prompt.question[behind:])
         shared, positions = prompt.positions.tensor_split([prefix.length], dim=-1)
@@ -355,10 +354,6 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             if token in self._engine.eos_ids or len(one.tokens) >= work.request.max_new_tokens:
                 one.cache = None
         return [(work, one) for work, one in active if one.cache is not None and not work.failed]
-
-    def _most_likely(self, hidden: Tensor) -> list[int]:
-        """Next tokens after (n, D) output of the last layer."""
-        return most_likely(self._loop.logits(hidden)).tolist()
 
     def _fail(self, work: _Work, error: Exception) -> None:
         """Finish a request with an error."""

@@ -34,9 +34,12 @@ from tango_core.models.language.batching import (
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_pass import embed_spans
 from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, PromptLayout, Span
-from tango_core.models.memory_faults import again_with_memory_freed, cuda_is_in_use
+from tango_core.models.memory_faults import (
+    again_with_memory_freed,
+    cuda_is_in_use,
+    free_bytes,
+)
 from tango_core.models.placement import bytes_of
-from tango_core.models.towers.frame_batches import free_bytes
 from tango_core.ops.transfer import upload
 from tango_core.types import Answer, CompressedVideo, NotFiniteError, Prompt
 
@@ -107,7 +110,7 @@ class LayoutAndEngine(LanguageModel):
         Prompts share the clip's prefill if they have the same text before it. The times per
         question are then shares of the common time; see the engine.
         """
-        return self.engine.answer(**vars(self._lay_out(ClipPrompts(video, prompts, **options))))
+        return self.engine.answer(**vars(self.lay_out(ClipPrompts(video, prompts, **options))))
 
     def session(
         self,
@@ -115,10 +118,9 @@ class LayoutAndEngine(LanguageModel):
         guard: Callable[[Exception], None] = lambda error: None,
     ) -> AnswerSession[ClipPrompts]:
         """Answer prompts about many clips together; see `LanguageModel.session`."""
-        session = self.engine.session(batch_tokens, guard)
-        return _LaidOutSession(session, self._lay_out, self.layout.cut)
+        return _LaidOutSession(self, self.engine.session(batch_tokens, guard))
 
-    def _lay_out(self, asked: ClipPrompts) -> LaidOutRequest:
+    def lay_out(self, asked: ClipPrompts) -> LaidOutRequest:
         """Lay out all prompts; the clip's tokens are moved to the engine's device once."""
         video = again_with_memory_freed(partial(self._placed, asked.video))
         return LaidOutRequest(
@@ -139,20 +141,13 @@ class _LaidOutSession(AnswerSession[ClipPrompts]):
     """Adapts an engine's session to a model's requests.
 
     Args:
+        model: Lays the prompts out.
         session: The engine's session.
-        lay_out: Turns a model's request into an engine's request.
-        cut: Tokenises a prompt in advance, so that `lay_out` finds the tokens cached.
     """
 
-    def __init__(
-        self,
-        session: AnswerSession[LaidOutRequest],
-        lay_out: Callable[[ClipPrompts], LaidOutRequest],
-        cut: Callable[[CompressedVideo, Prompt], object],
-    ) -> None:
+    def __init__(self, model: LayoutAndEngine, session: AnswerSession[LaidOutRequest]) -> None:
+        self._model = model
         self._session = session
-        self._lay_out = lay_out
-        self._cut = cut
         self._asked: dict[int, tuple[LaidOutRequest, ClipPrompts]] = {}
 
     @property
@@ -168,12 +163,12 @@ class _LaidOutSession(AnswerSession[ClipPrompts]):
     def prepared(self, request: ClipPrompts) -> ClipPrompts:
         """See `AnswerSession`: tokenises the prompts, so that `add` finds them cached."""
         for prompt in request.prompts:
-            self._cut(request.video, prompt)
+            self._model.layout.cut(request.video, prompt)
         return request
 
     def add(self, request: ClipPrompts) -> None:
         """See `AnswerSession`."""
-        laid_out = self._lay_out(request)
+        laid_out = self._model.lay_out(request)
         self._session.add(laid_out)
         self._asked[id(laid_out)] = laid_out, request
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.models.kernels import can_compile, compile_blocks
+from tango_core.models.kernels import can_compile, compile_blocks, pack_linears
 from tango_core.models.language.attention import (
     IMPLEMENTATION,
     Attend,
@@ -30,7 +30,6 @@ from tango_core.models.language.attention import (
     pack_linear_attention,
     raise_if_unsupported,
 )
-from tango_core.models.onednn import pack_linears
 from tango_core.models.placement import follow_weights, moved_to
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
@@ -262,8 +261,8 @@ class LayerLoop:
         layer_input, positions, rotary = moved_to((layer_input, positions, rotary), hidden.device)
         every = torch.arange(hidden.shape[1], device=hidden.device)
         pieces: list[Tensor] = []
-        places: list[Tensor] = []
         stays: list[Tensor] = []
+        renumbered: list[tuple[slice, Tensor]] = []
         done = dropped = 0
         for prompt in pruned:
             rows = slice(prompt.start, prompt.start + prompt.length)
@@ -275,20 +274,21 @@ class LayerLoop:
             before = LayerAttention(previous, layer_input[0, rows], own)
             ahead = LayerAttention(self.layers[index], hidden[0, rows], own)
             result = self._act(index, before, ahead, prompt)
-            numbers, kept = positions[..., rows], result.keep
+            kept = result.keep
             if prompt.pruner.renumbers and counts(positions):
-                numbered = numbers[..., :1] + torch.arange(len(kept), device=kept.device)
-            else:
-                numbered = numbers[..., kept]
+                numbers = positions[0, rows.start] + every[: len(kept)]
+                renumbered.append((slice(prompt.start, prompt.start + len(kept)), numbers))
             pieces += [hidden[:, done : rows.start], result.hidden[None]]
-            places += [positions[..., done : rows.start], numbered]
             stays += [every[done : rows.start], kept + rows.start]
             done = rows.stop
             dropped += rows.stop - rows.start - len(kept)
+        remaining = torch.cat([*stays, every[done:]])
         if added is not None:
-            added.keep(torch.cat([*stays, every[done:]]), len(every))
-        remaining = torch.cat([*pieces, hidden[:, done:]], dim=1)
-        return remaining, torch.cat([*places, positions[..., done:]], dim=-1)
+            added.keep(remaining, len(every))
+        positions = positions[..., remaining]
+        for rows, numbers in renumbered:
+            positions[..., rows] = numbers
+        return torch.cat([*pieces, hidden[:, done:]], dim=1), positions
 
     def _act(
         self, index: int, before: LayerAttention, ahead: LayerAttention, prompt: PrunedRows
@@ -362,18 +362,12 @@ def visual_left(
     is_visual.index_fill_(0, context.visual, True)
     num_left = len(keep) - length + context.num_left
     fits = num_left >= 0 and tuple(result.hidden.shape) == (len(keep), dim)
-    if not fits or not bool(_keeps_text(keep, is_visual)):
+    ascending = (keep >= 0).all() & (keep < length).all() & (keep[1:] > keep[:-1]).all()
+    text_left = (~is_visual[keep.clamp(0, length - 1)]).sum()
+    if not fits or not bool(ascending & (text_left == (~is_visual).sum())):
         raise ValueError(
             f"{type(pruner).__name__} at layer {context.layer} must return ascending positions "
             f"that hold all text tokens, and one hidden state each; got {len(keep)} of {length}"
         )
     positions = positions_of(is_visual[keep], num_left)
     return positions, (is_visual.cumsum(dim=0) - 1)[keep[positions]]
-
-
-def _keeps_text(keep: Tensor, is_visual: Tensor) -> Tensor:
-    """() bool, whether positions ascend, are in range and hold all text."""
-    length = len(is_visual)
-    in_range = (keep >= 0).all() & (keep < length).all() & (keep[1:] > keep[:-1]).all()
-    text_left = (~is_visual[keep.clamp(0, length - 1)]).sum()
-    return in_range & (text_left == (~is_visual).sum())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -129,10 +129,8 @@ class _PackedAttention:
 
     def recur(self, layer: int, mixer: Callable[..., Tensor], hidden: Tensor) -> Tensor:
         """See `Recur`."""
-        mixed = []
-        for one, rows in zip(
-            self._segments, torch.split(hidden, self.lengths(), dim=1), strict=True
-        ):
+        mixed, split = [], torch.split(hidden, self.lengths(), dim=1)
+        for one, rows in zip(self._segments, split, strict=True):
             if one.base is not None:
                 one.cache.start_from(layer, one.base)
             mixed.append(one.cache.continue_linear(layer, mixer, rows))
@@ -144,10 +142,8 @@ class _PackedAttention:
         """See `Attend`."""
         lengths, groups = self.lengths(), len(queries) // len(keys)
         new = torch.split(torch.stack((keys, values)), lengths, dim=2)
-        mixed = []
-        for one, own, rows in zip(
-            self._segments, new, torch.split(queries, lengths, dim=1), strict=True
-        ):
+        mixed, split = [], torch.split(queries, lengths, dim=1)
+        for one, own, rows in zip(self._segments, new, split, strict=True):
             if one.base is not None:
                 one.cache.start_from(layer, one.base)
             seen_keys, seen_values = one.cache.append(layer, own)
@@ -173,13 +169,13 @@ def run_segments(loop: LayerLoop, segments: Sequence[Segment]) -> Tensor:
     spans = [span for one in segments for span in one.spans]
     positions = upload(torch.cat([one.positions for one in segments], dim=-1), loop.device)
     pruned: list[PrunedRows | None] = []
-    start = 0
-    for one in segments:
-        pruned.append(None)
+    starts = accumulate((one.num_rows for one in segments), initial=0)
+    for start, one in zip(starts, segments, strict=False):
+        rows = None
         if one.pruner is not None:
             span = visual_span(one.spans, loop.device)
-            pruned[-1] = loop.pruned_rows(one.pruner, span, start, one.num_rows)
-        start += one.num_rows
+            rows = loop.pruned_rows(one.pruner, span, start, one.num_rows)
+        pruned.append(rows)
     packed = _PackedAttention(segments, pruned)
     output = loop.run(
         embed_spans(loop, spans),
@@ -196,17 +192,14 @@ def run_segments(loop: LayerLoop, segments: Sequence[Segment]) -> Tensor:
 
 def _shifted(segments: Sequence[Segment], positions: Tensor) -> dict[int, Tensor]:
     """Layer -> positions from that layer on, where they differ from the previous layer's."""
-    if not any(any(one.shifts) for one in segments):
-        return {}
     rows = [one.shifts or (0,) for one in segments for _ in range(one.num_rows)]
-    by_layer = [
-        tuple(row[min(layer, len(row) - 1)] for row in rows) for layer in range(max(map(len, rows)))
-    ]
-    return {
-        layer: positions - upload(torch.tensor(shifts), positions.device)
-        for layer, (before, shifts) in enumerate(pairwise([(0,) * len(rows), *by_layer]))
-        if shifts != before
-    }
+    found, before = {}, [0] * len(rows)
+    for layer in range(max(map(len, rows))):
+        shifts = [row[min(layer, len(row) - 1)] for row in rows]
+        if shifts != before:
+            found[layer] = positions - upload(torch.tensor(shifts), positions.device)
+        before = shifts
+    return found
 
 
 def embed_spans(loop: LayerLoop, spans: Sequence[Span]) -> Tensor:
@@ -214,14 +207,13 @@ def embed_spans(loop: LayerLoop, spans: Sequence[Span]) -> Tensor:
     texts = [span.ids for span in spans if isinstance(span, TextTokens)]
     embedded = loop.embed([token for ids in texts for token in ids])
     pieces = iter(torch.split(embedded, [len(ids) for ids in texts]))
-    return torch.cat(
-        [
-            next(pieces)
-            if isinstance(span, TextTokens)
-            else span.embeddings.to(loop.device, loop.dtype)
-            for span in spans
-        ]
-    )
+    parts = []
+    for span in spans:
+        if isinstance(span, VisualTokens):
+            parts.append(span.embeddings.to(loop.device, loop.dtype))
+        else:
+            parts.append(next(pieces))
+    return torch.cat(parts)
 
 
 def visual_span(spans: Sequence[Span], device: torch.device) -> VisualSpan:

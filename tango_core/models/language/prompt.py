@@ -145,6 +145,22 @@ class LaidOutRequest:
     share_prefix: bool = True
 
 
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BlockText:
+    """Token ids around the visual tokens of one temporal position.
+
+    Attributes:
+        before: Token ids before the visual tokens.
+        after: Token ids after the visual tokens.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...] = ()
+
+
 class PromptLayout(ABC):
     """Builds a model family's prompts: the position of the clip and the text around it.
 
@@ -170,26 +186,44 @@ class PromptLayout(ABC):
         self.chat = chat
         self.tokenize = lru_cache(maxsize=_TEXTS)(self._tokenize)
 
-    def cut(self, video: CompressedVideo, prompt: Prompt) -> object:
-        """Tokenise a prompt in advance, so that `lay_out` finds the tokens cached.
+    @abstractmethod
+    def cut(self, video: CompressedVideo, prompt: Prompt) -> tuple[Ids, Sequence[BlockText], Ids]:
+        """Tokenise a prompt: ids before the clip, text inside it, ids after it.
 
-        Thread-safe and without device work, so it may run while the language model computes. The
-        default does nothing; the prompt is then tokenised by `lay_out`.
+        Thread-safe and without device work: called in advance, it may run while the language model
+        computes, and `lay_out` finds the tokens cached.
 
         Args:
             video: As in `lay_out`; its tokens are not read.
             prompt: As in `lay_out`.
 
         Returns:
-            Token ids in the form that the layout uses.
+            The text inside is one per temporal position for a clip that is laid out as blocks.
         """
-        return None
 
     @abstractmethod
+    def place_clip(
+        self, video: CompressedVideo, texts: Sequence[BlockText], positions: Positions
+    ) -> tuple[Sequence[Span], Tensor, int]:
+        """Put a clip's tokens and the text inside it in order.
+
+        Args:
+            video: As in `lay_out`.
+            texts: From `cut`.
+            positions: As in `lay_out`.
+
+        Returns:
+            Spans; (..., K) int64 positions of their tokens, relative to the end of the text before
+            the clip; distance from there to the text after the clip.
+        """
+
     def lay_out(
         self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
     ) -> LaidOutPrompt:
         """Put text and clip in the order of the sequence, with their positions.
+
+        Text has the same position on all axes. New tokens continue one by one from the last one, as
+        `generate` of transformers does when it is given positions.
 
         Args:
             video: Tokens from a `Compressor`.
@@ -197,11 +231,9 @@ class PromptLayout(ABC):
             positions: Number kept tokens contiguously, or by their position in the full sequence.
 
         Raises:
-            ValueError: If the tokens are not as wide as the language model.
+            ValueError: If the tokens have another width than the language model, or other DeepStack
+                rows.
         """
-
-    def raise_if_of_another_model(self, video: CompressedVideo) -> None:
-        """Raise `ValueError` for tokens of another width or with other DeepStack rows."""
         deep = 0 if video.companions is None else video.companions.shape[1]
         found = (video.tokens.shape[1], deep)
         wanted = (self.spec.llm.hidden_size, self.spec.companions)
@@ -211,54 +243,24 @@ class PromptLayout(ABC):
                 f"{self.spec.name} has {wanted[0]} and {wanted[1]}; encode the clip with the same "
                 "checkpoint"
             )
+        left, texts, right = self.cut(video, prompt)
+        clip, places, extent = self.place_clip(video, texts, positions)
+        axes, start = places.shape[:-1], len(left)
+        pieces = (
+            _counted(0, start, axes),
+            places + start,
+            _counted(start + extent, len(right), axes),
+        )
+        spans = (TextTokens(left), *clip, TextTokens(right))
+        return LaidOutPrompt(spans, torch.cat(pieces, dim=-1))
 
-    def _tokenize(self, text: str) -> tuple[int, ...]:
+    def _tokenize(self, text: str) -> Ids:
         """Token ids of a piece of the conversation."""
         return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def decode(self, ids: list[int]) -> str:
         """Text of a reply, without special tokens."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
-
-
-def around_clip(
-    left: Sequence[int],
-    clip: Sequence[Span],
-    positions: Tensor,
-    extent: int,
-    right: Sequence[int],
-) -> LaidOutPrompt:
-    """Put the text around a clip; text has the same number on all axes.
-
-    Args:
-        left: Ids before the clip.
-        clip: Spans of the clip.
-        positions: (..., K) int64 of the clip's tokens, relative to the end of the text before it.
-        extent: Distance from there to the text after the clip.
-        right: Ids after the clip. New tokens continue one by one from the last of them, as
-            `generate` of transformers does when it is given positions.
-    """
-    axes, start = positions.shape[:-1], len(left)
-    pieces = (
-        _counted(0, start, axes),
-        positions + start,
-        _counted(start + extent, len(right), axes),
-    )
-    spans = (TextTokens(tuple(left)), *clip, TextTokens(tuple(right)))
-    return LaidOutPrompt(spans, torch.cat(pieces, dim=-1))
-
-
-@dataclass(frozen=True)
-class BlockText:
-    """Token ids around the visual tokens of one temporal position.
-
-    Attributes:
-        before: Token ids before the visual tokens.
-        after: Token ids after the visual tokens.
-    """
-
-    before: tuple[int, ...]
-    after: tuple[int, ...] = ()
 
 
 def lay_out_blocks(

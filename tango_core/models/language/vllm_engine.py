@@ -93,11 +93,6 @@ class LanguageWeights:
     tensors: Callable[[], Iterator[tuple[str, Tensor]]]
 
     @property
-    def text(self) -> Any:
-        """Configuration of the language model."""
-        return self.whole.text_config
-
-    @property
     def has_three_positions(self) -> bool:
         """Whether tokens have three positions each, which come with the clip."""
         return self.whole.model_type in _THREE_POSITIONS
@@ -110,7 +105,7 @@ class LanguageWeights:
             whole = {**self.whole.to_dict(), "tie_word_embeddings": self.tied}
             whole["text_config"] |= {"tie_word_embeddings": self.tied}
             return {**whole, "architectures": [ARCHITECTURES[self.whole.model_type]]}
-        text = self.text
+        text = self.whole.text_config
         architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[text.model_type]
         content = {**text.to_dict(), "tie_word_embeddings": self.tied}
         heads, width = text.num_attention_heads, LLMShape.of(text).head_dim
@@ -254,7 +249,16 @@ class VllmEngine(Engine):
         for prompt in prompts:
             if not torch.equal(prompt.positions.cpu(), torch.arange(len(prompt))):
                 raise InputError("engine vllm numbers tokens contiguously; set engine to native")
-            yield prompt_of(prompt, self.spec.llm.hidden_size, self.dtype)
+            ids, is_visual = prompt.with_placeholder(0)
+            rows = torch.zeros(len(prompt), self.spec.llm.hidden_size, dtype=self.dtype)
+            clip = [one.embeddings for one in prompt.spans if isinstance(one, VisualTokens)]
+            rows[is_visual] = torch.cat(clip)
+            yield {
+                "type": "embeds",
+                "prompt_token_ids": ids,
+                "is_token_ids": (~is_visual).tolist(),
+                "prompt_embeds": rows,
+            }
 
     def stop(self) -> None:
         """Stop vLLM and free its memory; the next session starts it again."""
@@ -267,9 +271,9 @@ class VllmEngine(Engine):
 
     def memory_arguments(self, batch_tokens: int | None = None) -> dict[str, Any]:
         """Arguments of `EngineArgs` that bound tokens and memory; see `session`."""
-        shape = LLMShape.of(self.weights.text)
+        shape = LLMShape.of(self.weights.whole.text_config)
         row = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * self.dtype.itemsize
-        longest = self.weights.text.max_position_embeddings
+        longest = self.weights.whole.text_config.max_position_embeddings
         if self.device.type == "cuda" and batch_tokens is None:
             free, total = torch.cuda.mem_get_info(self.device)
             # The rest is for the encoder, if it is in this process.
@@ -362,13 +366,13 @@ class VllmSession(AnswerSession[LaidOutRequest]):
                 one, index = self._prompts.pop(output.request_id)
                 one.found[index] = self._answer(one.request.prompts[index], output)
         self._submit()
-        done = [one for one in self._requests if len(one.found) == len(one.request.prompts)]
-        self._requests = [one for one in self._requests if one not in done]
         results: list[tuple[LaidOutRequest, list[Answer] | Exception]] = []
-        for one in done:
-            answers = [one.found[index] for index in sorted(one.found)]
-            errors = (found for found in answers if isinstance(found, Exception))
-            results.append((one.request, next(errors, answers)))
+        for one in [*self._requests]:
+            if len(one.found) == len(one.request.prompts):
+                self._requests.remove(one)
+                answers = [one.found[index] for index in sorted(one.found)]
+                errors = (found for found in answers if isinstance(found, Exception))
+                results.append((one.request, next(errors, answers)))
         return results
 
     def _submit(self) -> None:
@@ -414,19 +418,6 @@ class VllmSession(AnswerSession[LaidOutRequest]):
             # vLLM's clock is `time.monotonic`, which counts from another start on some systems.
             first_token_at=times.first_token_ts + time.perf_counter() - time.monotonic(),
         )
-
-
-def prompt_of(prompt: LaidOutPrompt, width: int, dtype: torch.dtype) -> dict[str, Any]:
-    """A prompt in vLLM's form: token ids, and rows where the clip's tokens are."""
-    ids, is_visual = prompt.with_placeholder(0)
-    rows = torch.zeros(len(prompt), width, dtype=dtype)
-    rows[is_visual] = torch.cat([s.embeddings for s in prompt.spans if isinstance(s, VisualTokens)])
-    return {
-        "type": "embeds",
-        "prompt_token_ids": ids,
-        "is_token_ids": (~is_visual).tolist(),
-        "prompt_embeds": rows,
-    }
 
 
 def register_loader(weights: Callable[[], LanguageWeights]) -> None:

@@ -24,18 +24,18 @@ from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
-from tango_core.models.files import FamilyFiles
-from tango_core.models.llava.family import PUBLISHED_STEP, LlavaOptions
-from tango_core.models.llava.files import (
+from tango_core.models.family import CheckpointFamily
+from tango_core.models.llava.family import (
     BLOCK_SIGNALS,
+    PUBLISHED_STEP,
     SHALLOW_BLOCK,
     SIGLIP_OF_LLAVA,
+    LlavaOptions,
     siglip_config,
     used_blocks,
 )
-from tango_core.models.sinks import PUBLISHED_SINKS
-from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
-from tango_core.models.towers.frame_batches import upload_clip
+from tango_core.models.options import PUBLISHED_SINKS
+from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid, upload_clip
 from tango_core.models.towers.frame_merging import MergedFrames, merge_frames
 from tango_core.models.towers.trace import Observer, unobserved
 from tango_core.ops.saliency import pool_grid, pooling_head_attention
@@ -56,10 +56,10 @@ class Encoder(FrameEncoder):
 
     published_sinks = PUBLISHED_SINKS
 
-    def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
+    def __init__(self, spec: ModelSpec, family: CheckpointFamily) -> None:
         assert isinstance(spec.options, LlavaOptions)
         self._options = spec.options
-        super().__init__(spec, files)
+        super().__init__(spec, family)
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
         vision = self.config.vision_config
         if spec.options.pooling_step != PUBLISHED_STEP:
@@ -97,14 +97,8 @@ class Encoder(FrameEncoder):
     ) -> FrameTowerOutput:
         """See `run_tower`."""
         earlier = [self._block_of(name) for name in needs & BLOCK_SIGNALS]
-        return run_tower(
-            self.model.vision_tower,
-            pixels,
-            self.num_layers,
-            observe,
-            earlier=earlier,
-            start=start,
-        )
+        tower = self.model.vision_tower
+        return run_tower(tower, pixels, self.num_layers, observe, earlier=earlier, start=start)
 
     def _features(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
         """See `TowerEncoder`; frames are merged behind the blocks that the options name."""
@@ -112,12 +106,11 @@ class Encoder(FrameEncoder):
             return super()._features(frames, needs)
         grid = self.grid_of(frames)
         rows, timestamps = upload_clip(*self.rows_of(frames), self.device)
-        row_bytes = self.frame_bytes(*frames.pixels.shape[1:3])
         merged = MergedFrames(rows, rows.new_zeros(len(rows), 0), torch.arange(len(rows)))
         start, rows_per_block = 0, []
         for index in self._options.merging_blocks:
             look = partial(self._through, start, index)
-            found = self._batches.run(merged.states, look, row_bytes=row_bytes)
+            found = self._batches.run(merged.states, look)
             rows_per_block += [len(found["states"])] * (index + 1 - start)
             merged = MergedFrames(found["states"], found["attention"], merged.sources)
             merged, groups = merge_frames(merged, **self._options.merging)
@@ -128,7 +121,7 @@ class Encoder(FrameEncoder):
         def maps_of(states: Tensor) -> dict[str, Tensor]:
             return self.maps_of(self.run(states, needs=later, start=start), later)
 
-        maps: dict[str, Any] = self._batches.run(merged.states, maps_of, row_bytes=row_bytes)
+        maps: dict[str, Any] = self._batches.run(merged.states, maps_of)
         if "merged_attention" in needs:
             maps["merged_attention"] = self._pool(merged.attention)
         return VisualFeatures(
@@ -179,8 +172,8 @@ class Encoder(FrameEncoder):
 
     def _pool(self, maps: Tensor) -> Tensor:
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""
-        how, step = self._options.pooling, self._options.pooling_step
-        return pool_grid(maps, self.patch_grid((0, 0)), how, step)
+        options = self._options
+        return pool_grid(maps, self.patch_grid((0, 0)), options.pooling, options.pooling_step)
 
 
 def run_tower(
@@ -239,16 +232,9 @@ class PoolingHead(nn.Module):
             (F, N) float32; every row sums to 1.
         """
         attention, norm = self.head.attention, self.post_layernorm
-        return pooling_head_attention(
-            hidden,
-            self.head.probe,
-            attention.in_proj_weight,
-            attention.in_proj_bias,
-            attention.num_heads,
-            norm.weight,
-            norm.bias,
-            norm.eps,
-        )
+        projection = attention.in_proj_weight, attention.in_proj_bias, attention.num_heads
+        normed = norm.weight, norm.bias, norm.eps
+        return pooling_head_attention(hidden, self.head.probe, *projection, *normed)
 
     def embed(self, hidden: Tensor) -> Tensor:
         """One vector per frame, the head's full output (FastVID's global feature).
@@ -259,19 +245,12 @@ class PoolingHead(nn.Module):
         Returns:
             (F, Dv) float32.
         """
-        embeddings: Tensor = self.head(self.post_layernorm(hidden.float()))
-        return embeddings
+        return self.head(self.post_layernorm(hidden.float()))  # type: ignore[no-any-return]
 
 
 _HEAD_NAME = re.compile(
     r"(?:model\.)?(?:vision_tower\.)*(?:vision_model\.)?((?:head|post_layernorm)\..+)"
 )
-
-
-def _head_name(name: str) -> str | None:
-    """Name inside `PoolingHead` of a tensor of SigLIP or of a LLaVA tower with a head."""
-    match = _HEAD_NAME.fullmatch(name)
-    return match.group(1) if match else None
 
 
 def load_pooling_head(
@@ -292,11 +271,10 @@ def load_pooling_head(
         FileNotFoundError: If `saliency_from` does not exist.
         ValueError: If its head does not fit.
     """
-    if saliency_from is None:
-        if not own_config.vision_use_head:
-            return None
-        checkpoint, config = own, own_config
-    else:
+    checkpoint, config = own, own_config
+    if saliency_from is None and not own_config.vision_use_head:
+        return None
+    if saliency_from is not None:
         checkpoint = resolve_checkpoint(saliency_from, setting="model.saliency_from")
         config = siglip_config(checkpoint)
         if config.hidden_size != own_config.hidden_size:
@@ -305,6 +283,11 @@ def load_pooling_head(
                 f"tower has {own_config.hidden_size}; give the SigLIP that the tower was made from "
                 f"({SIGLIP_OF_LLAVA})"
             )
+
+    def rename(name: str) -> str | None:
+        match = _HEAD_NAME.fullmatch(name)
+        return match[1] if match else None
+
     return load_module(
-        lambda: PoolingHead(config), checkpoint, _head_name, dtype=torch.float32, device=device
+        lambda: PoolingHead(config), checkpoint, rename, dtype=torch.float32, device=device
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, VisualTokens, around_clip
+from tango_core.models.language.prompt import BlockText, Ids, PromptLayout, Span, VisualTokens
 from tango_core.models.llava.family import LlavaOptions, Newlines, TimeInstruction
 from tango_core.types import ClipSource, CompressedVideo, Positions, Prompt
 
@@ -30,28 +31,21 @@ class Layout(PromptLayout):
         # Used for clips of unknown source.
         self._frame_height: int = self.config.vision_config.image_size
 
-    def cut(
-        self, video: CompressedVideo, prompt: Prompt
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Ids before and after the clip; see `PromptLayout.cut`."""
+    def cut(self, video: CompressedVideo, prompt: Prompt) -> tuple[Ids, Sequence[BlockText], Ids]:
+        """See `PromptLayout.cut`; there is no text inside the clip."""
         about_clip = time_instruction(video, self._wording, self._frame_height)
         right = self.chat.right(prompt, about_clip)
-        return self.tokenize(self.chat.opening), self.tokenize(right)
+        return self.tokenize(self.chat.opening), (), self.tokenize(right)
 
-    def lay_out(
-        self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
-    ) -> LaidOutPrompt:
-        """Put text and clip in the order of the sequence, with their positions.
+    def place_clip(
+        self, video: CompressedVideo, texts: Sequence[BlockText], positions: Positions
+    ) -> tuple[Sequence[Span], Tensor, int]:
+        """See `PromptLayout.place_clip`.
 
         Positions count all tokens contiguously (`"renumbered"`: the clip was shortened before ids
         existed), or leave the gaps of the dropped tokens (`"original"`: text after the clip is
         where it would be at full length).
-
-        Raises:
-            ValueError: If the tokens are not as wide as the language model.
         """
-        self.raise_if_of_another_model(video)
-        left, right = self.cut(video, prompt)
         layout = lay_out_clip(video.indices, video.grid, self.newlines)
         clip_positions, length = layout.positions, layout.full_length
         if positions == "renumbered":
@@ -61,7 +55,7 @@ class Layout(PromptLayout):
         rows = torch.cat([video.tokens.to(newline), newline])
         indices = torch.cat([video.indices.cpu(), video.indices.new_tensor([-1]).cpu()])
         clip = VisualTokens(rows[layout.order.to(rows.device)], indices[layout.order], video.grid)
-        return around_clip(left, [clip], clip_positions, length, right)
+        return [clip], clip_positions, length
 
 
 @dataclass(frozen=True, eq=False)

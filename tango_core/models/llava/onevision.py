@@ -5,6 +5,6 @@ lmms-eval shows this family the frames that VLMEvalKit shows it.
 
 from __future__ import annotations
 
-from tango_core.models.llava.family import LlavaOptions, llava_family
+from tango_core.models.llava.family import LlavaFamily, LlavaOptions
 
-FAMILY = llava_family(LlavaOptions)
+FAMILY = LlavaFamily(LlavaOptions)

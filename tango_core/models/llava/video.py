@@ -8,9 +8,9 @@ which the published accuracies of the pruning methods were measured.
 
 from __future__ import annotations
 
-from tango_core.models.llava.family import LlavaVideoOptions, llava_family
+from tango_core.models.llava.family import LlavaFamily, LlavaVideoOptions
 
-FAMILY = llava_family(
+FAMILY = LlavaFamily(
     LlavaVideoOptions,
     # `llava_vid` of lmms-eval, by its defaults (`force_sample` and `add_time_instruction` are off).
     harness={"lmms_eval": {"sampling": "per_second", "time_instruction": "none"}},

@@ -24,8 +24,6 @@ from tango_core.models.towers.patch_tower import PatchEncoder, PatchPlan, in_ord
 class Encoder(PatchEncoder):
     """Tower and patch merger of Qwen2.5-VL."""
 
-    mlp_sides = 3
-
     def build(self) -> nn.Module:
         """The stock tower."""
         return Qwen2_5_VisionTransformerPretrainedModel._from_config(  # type: ignore[no-any-return]

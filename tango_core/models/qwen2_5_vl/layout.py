@@ -8,11 +8,12 @@ offset as state.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, VisualTokens, around_clip
+from tango_core.models.language.prompt import BlockText, Ids, PromptLayout, Span, VisualTokens
 from tango_core.models.qwen2_5_vl.family import PositionRule, QwenOptions
 from tango_core.types import CompressedVideo, Positions, Prompt
 
@@ -20,38 +21,30 @@ from tango_core.types import CompressedVideo, Positions, Prompt
 class Layout(PromptLayout):
     """Prompt order: opening, protocol's text before the clip, mark, clip, mark, question."""
 
-    def cut(
-        self, video: CompressedVideo, prompt: Prompt
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def cut(self, video: CompressedVideo, prompt: Prompt) -> tuple[Ids, Sequence[BlockText], Ids]:
         """Ids up to the first mark and from the second on; see `PromptLayout.cut`."""
         words = self.chat.after_clip + prompt.after + self.chat.closing
         left = (
             *self.tokenize(self.chat.opening + prompt.before),
             self.config.vision_start_token_id,
         )
-        return left, (self.config.vision_end_token_id, *self.tokenize(words))
+        return left, (), (self.config.vision_end_token_id, *self.tokenize(words))
 
-    def lay_out(
-        self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
-    ) -> LaidOutPrompt:
-        """Put text and clip in the order of the sequence, with their three-dimensional positions.
+    def place_clip(
+        self, video: CompressedVideo, texts: Sequence[BlockText], positions: Positions
+    ) -> tuple[Sequence[Span], Tensor, int]:
+        """See `PromptLayout.place_clip`; positions are three-dimensional.
 
         Text behind the clip starts where it would behind the full clip, however many tokens were
         dropped, so `positions` makes no difference: every token keeps its coordinates in the full
         clip.
-
-        Raises:
-            ValueError: If the tokens are not as wide as the language model.
         """
         assert isinstance(self.spec.options, QwenOptions)
-        self.raise_if_of_another_model(video)
-        left, right = self.cut(video, prompt)
         indices = video.indices.cpu()
         pace = (self.config.vision_config.tokens_per_second, self.spec.options.seconds_per_grid)
         extent = clip_extent(video.grid, *pace, self.spec.options.position_rule)
         clip = clip_positions(indices, video.grid, *pace)
-        visual = VisualTokens(video.tokens, indices, video.grid)
-        return around_clip(left, [visual], clip, extent, right)
+        return [VisualTokens(video.tokens, indices, video.grid)], clip, extent
 
 
 def clip_positions(

@@ -19,14 +19,11 @@ from transformers.vision_utils import (
 )
 
 from tango_core.models.towers.encoder import Grid
-from tango_core.models.towers.patch_tower import PatchEncoder, PatchPlan
-from tango_core.models.towers.patches import mean_timestamps
+from tango_core.models.towers.patch_tower import PatchEncoder, PatchPlan, mean_timestamps
 
 
 class Encoder(PatchEncoder):
     """Tower and mergers; `timestamps` are the middles that the prompt states."""
-
-    mlp_sides = 2
 
     def build(self) -> nn.Module:
         """The stock tower."""
@@ -40,7 +37,7 @@ class Encoder(PatchEncoder):
 
     def times(self, timestamps: NDArray[np.float64], num_positions: int) -> NDArray[np.float64]:
         """Middles of the pairs."""
-        return mean_timestamps(timestamps, self.layout.frames)
+        return mean_timestamps(timestamps, self.frames_per_row)
 
     def plan(self, num_positions: int, grid: Grid) -> PatchPlan:
         """The learned position embedding, resampled to the grid, and the rotary embedding."""

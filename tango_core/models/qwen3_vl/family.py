@@ -1,13 +1,26 @@
-"""Qwen3-VL and Qwen3.5 as families of models, and the options that only they have."""
+"""Qwen3-VL and Qwen3.5 as families of models: their options and the files of their checkpoints."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from tango_core.models.family import CheckpointFamily
-from tango_core.models.options import FrameAreaOptions
-from tango_core.video.frame_spec import FrameTimes
+from tango_core.errors import InputError
+from tango_core.local_files import read_text
+from tango_core.models.family import Extras, ModelRequest, PatchFamily
+from tango_core.models.language.chat import QWEN2_5_VL
+from tango_core.models.options import EmptyBlocks, FrameAreaOptions
+from tango_core.video.sampling import FrameTimes
+
+if TYPE_CHECKING:
+    from tango_core.models.checkpoints.directory import Checkpoint
+
+_USER = "<|im_start|>user\n"
+SYSTEM_TURN = QWEN2_5_VL.opening.removesuffix(_USER)
+# How a Thinking checkpoint's template opens a reply; in JSON the line break is written out.
+_THINKING = re.compile(r"<\|im_start\|>assistant(?:\\+n|\n)<think>")
+_TEMPLATES = ("tokenizer_config.json", "chat_template.json", "chat_template.jinja")
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ class StampedOptions(FrameAreaOptions):
     """
 
     min_pixels: int | None = None
-    empty_blocks: Literal["keep", "drop"] = "keep"
+    empty_blocks: EmptyBlocks = "keep"
     outer_marks: bool = False
     system_turn: bool = False
     frame_times: FrameTimes = "own"
@@ -56,10 +69,73 @@ class Qwen3Options(StampedOptions):
         return {"companions": self.companions}
 
 
-FAMILY = CheckpointFamily(
+class StampedFamily(PatchFamily):
+    """Dense checkpoints, named as the modules of transformers 5; pixels in [-1, 1].
+
+    Tokens of a frame, and of all frames of a clip, are bounded as by qwen-vl-utils 0.0.14. The chat
+    template has no system turn unless one is given.
+    """
+
+    package = "tango_core.models.qwen3_vl"
+    chat = replace(QWEN2_5_VL, opening=_USER)
+    mean = std = (0.5, 0.5, 0.5)
+    least_tokens, most_tokens, all_tokens = 128, 768, 115_200
+    only_lowered = True
+
+    def note(self, checkpoint: Checkpoint, request: ModelRequest, options: Any) -> str:
+        """Note about the difference of the prompt's times from those of transformers."""
+        if options.frame_times == "average_rate":
+            return ""
+        return (
+            "where a video's frame rate varies, prompts state the frames' own times; transformers "
+            "states number of the frame / average rate (model.frame_times: average_rate)"
+        )
+
+
+class HybridFamily(StampedFamily):
+    """Qwen3.5; the reply begins behind an empty block of thoughts.
+
+    The layers that predict several tokens at once (`mtp`) are not used, as in transformers.
+    """
+
+    model_type, title, kinds = "qwen3_5", "Qwen3.5", "'qwen3_5'"
+    chat = replace(
+        StampedFamily.chat, closing=f"{StampedFamily.chat.closing}<think>\n\n</think>\n\n"
+    )
+    unused = ("mtp.",)
+
+
+class Qwen3Family(StampedFamily):
+    """Qwen3-VL, with DeepStack rows beside the tokens."""
+
+    model_type, title, kinds = "qwen3_vl", "Qwen3-VL", "'qwen3_vl'"
+
+    def facts(self, config: Any, request: ModelRequest, options: Any) -> dict[str, Any]:
+        """Adds the number of DeepStack rows per token; see `CheckpointFamily.facts`."""
+        companions = len(config.vision_config.deepstack_visual_indexes)
+        return super().facts(config, request, options) | {"companions": companions}
+
+    def extras(self, checkpoint: Checkpoint) -> Extras:
+        """Content of tango.json, or its defaults.
+
+        Raises:
+            ValueError: If the file is wrong, or this is a Thinking checkpoint and it names none.
+        """
+        extras = super().extras(checkpoint)
+        files = (checkpoint.directory / name for name in _TEMPLATES)
+        template = "\n".join(read_text(file) for file in files if file.is_file())
+        if extras.chat is self.chat and _THINKING.search(template):
+            raise InputError(
+                f"{checkpoint.name} is a Thinking checkpoint, which reasons "
+                "before it answers, longer than the replies that protocols allow; give the "
+                "Instruct one, or state chat in tango.json, with <think> at the end of closing"
+            )
+        return extras
+
+
+FAMILY = Qwen3Family(
     Qwen3Options,
     # `qwen3_vl` of lmms-eval, by its defaults; its frames are those of VLMEvalKit.
     harness={"lmms_eval": {"system_turn": True, "min_pixels": 200_704}},
     engines=("native", "vllm"),
-    package="tango_core.models.qwen3_vl",
 )

@@ -8,7 +8,7 @@ offset of the last call as state. The interleaving of the three axes is the rota
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,14 +17,13 @@ from torch import Tensor
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.prompt import (
     BlockText,
-    LaidOutPrompt,
+    Ids,
     PromptLayout,
+    Span,
     TextTokens,
-    around_clip,
     lay_out_blocks,
 )
-from tango_core.models.qwen3_vl.family import StampedOptions
-from tango_core.models.qwen3_vl.files import SYSTEM_TURN
+from tango_core.models.qwen3_vl.family import SYSTEM_TURN, StampedOptions
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 
@@ -37,36 +36,8 @@ class Layout(PromptLayout):
         self._marks = (self.config.vision_start_token_id, self.config.vision_end_token_id)
         self._options = spec.options
 
-    def lay_out(
-        self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
-    ) -> LaidOutPrompt:
-        """Put text and clip in the order of the sequence, with their three-dimensional positions.
-
-        Every token and every text has the position that it has in the full clip, however many
-        tokens were dropped, so `positions` makes no difference.
-
-        Raises:
-            ValueError: If the tokens are not as wide as the language model, or come without their
-                companions.
-        """
-        self.raise_if_of_another_model(video)
-        left, texts, right = self.cut(video, prompt)
-        empty, (_, height, width) = self._options.empty_blocks, video.grid
-        spans, places, end = lay_out_blocks(
-            video, texts, empty, lambda cells: _in_grid(cells, width), max(height, width)
-        )
-        clip = list(spans)
-        if self._options.outer_marks:
-            # Not part of a block, so it is never dropped.
-            clip.append(TextTokens(self._marks[1:], of_clip=True))
-            places = torch.cat([places, torch.full((3, 1), end)], dim=1)
-            end += 1
-        return around_clip(left, clip, places, end, right)
-
-    def cut(
-        self, video: CompressedVideo, prompt: Prompt
-    ) -> tuple[tuple[int, ...], list[BlockText], tuple[int, ...]]:
-        """Ids before the clip, around every block and after the clip; see `PromptLayout.cut`."""
+    def cut(self, video: CompressedVideo, prompt: Prompt) -> tuple[Ids, Sequence[BlockText], Ids]:
+        """See `PromptLayout.cut`; a block's text is its time and marks."""
         before, after, opening = prompt.before, prompt.after, self.chat.opening
         if self.config.model_type == "qwen3_5":  # its chat template trims a turn
             before, after = before.lstrip(), after.rstrip()
@@ -84,6 +55,25 @@ class Layout(PromptLayout):
         left, ids = joined_left(opening + before, times[shown], self.tokenize)
         texts[shown] = BlockText((*ids, start), (end,))
         return left, texts, right
+
+    def place_clip(
+        self, video: CompressedVideo, texts: Sequence[BlockText], positions: Positions
+    ) -> tuple[Sequence[Span], Tensor, int]:
+        """See `PromptLayout.place_clip`; positions are three-dimensional.
+
+        Every token and every text has the position that it has in the full clip, however many
+        tokens were dropped, so `positions` makes no difference.
+        """
+        empty, (_, height, width) = self._options.empty_blocks, video.grid
+        spans, places, end = lay_out_blocks(
+            video, texts, empty, lambda cells: _in_grid(cells, width), max(height, width)
+        )
+        if self._options.outer_marks:
+            # Not part of a block, so it is never dropped.
+            spans += (TextTokens(self._marks[1:], of_clip=True),)
+            places = torch.cat([places, torch.full((3, 1), end)], dim=1)
+            end += 1
+        return spans, places, end
 
 
 def _in_grid(cells: Tensor, width: int) -> Tensor:

@@ -6,9 +6,6 @@ keys and values. Replies are those of the chat template with `enable_thinking=Fa
 
 from __future__ import annotations
 
-from tango_core.models.family import CheckpointFamily
-from tango_core.models.qwen3_vl.family import StampedOptions
+from tango_core.models.qwen3_vl.family import HybridFamily, StampedOptions
 
-FAMILY = CheckpointFamily(
-    StampedOptions, package="tango_core.models.qwen3_vl", files_name="QWEN3_5"
-)
+FAMILY = HybridFamily(StampedOptions)

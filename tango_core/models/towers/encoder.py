@@ -1,7 +1,13 @@
-"""Base class of the vision encoders."""
+"""Base classes of the vision encoders, and how a clip goes through a tower in batches.
+
+A tower processes every frame (Qwen's: every pair of frames) independently, so a clip can be split
+anywhere. Tokens are equal up to rounding, as the order of sums may depend on the number of rows. So
+the batch size is not part of a cache's identity.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,13 +23,19 @@ from torch import Tensor, nn
 from tango_core.errors import InputError
 from tango_core.flops import positions_flops, tower_flops
 from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
-from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
-from tango_core.models.files import FamilyFiles
-from tango_core.models.kernels import can_compile, compile_blocks
-from tango_core.models.onednn import IMPLEMENTATION, computes, pack_linears
+from tango_core.models.family import CheckpointFamily
+from tango_core.models.kernels import (
+    IMPLEMENTATION,
+    can_compile,
+    compile_blocks,
+    computes,
+    pack_linears,
+)
+from tango_core.models.memory_faults import free_memory, is_out_of_memory
+from tango_core.models.options import EncodeBatch
 from tango_core.models.placement import resolve_device
-from tango_core.models.towers.frame_batches import FrameBatches, upload_clip
 from tango_core.models.towers.trace import (
     LayerNotes,
     Observer,
@@ -31,7 +43,10 @@ from tango_core.models.towers.trace import (
     raise_if_no_layer,
     unobserved,
 )
+from tango_core.ops.transfer import upload
 from tango_core.types import VideoFrames, VisualFeatures
+
+logger = logging.getLogger(__name__)
 
 Grid = tuple[int, int]
 
@@ -39,13 +54,157 @@ Grid = tuple[int, int]
 # (16 heads x 729 x 729), of 2 frames of InternViT-300M (16 x 1025 x 1025).
 _PROBABILITIES_AT_ONCE = 36 * 10**6
 
+# Value of "auto" on a CPU, where more frames exceed its caches, and its maximum on accelerators,
+# which suffices for full utilisation.
+ON_CPU, AT_MOST = 4, 32
+
+
+def largest_batch(setting: EncodeBatch, device: str, num_frames: int) -> int:
+    """Number of frames per batch, as long as memory suffices.
+
+    Args:
+        setting: `ModelSpec.encode_batch`.
+        device: `ModelSpec.device`, or a type of device.
+        num_frames: Number of frames of a clip.
+    """
+    if setting != "auto":
+        return min(setting, num_frames)
+    cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    return min(ON_CPU if cpu else AT_MOST, num_frames)
+
+
+@dataclass
+class FrameBatches:
+    """Runs a tower over a clip, some frames at a time.
+
+    After out of memory, the same frames are retried in smaller batches, and later clips start with
+    that size.
+
+    Attributes:
+        setting: `ModelSpec.encode_batch`.
+        device: Device of the tower.
+        shrunk_to: Batch size after out of memory; `None` before.
+    """
+
+    setting: EncodeBatch
+    device: torch.device
+    shrunk_to: int | None = field(default=None, init=False)
+
+    def run(
+        self,
+        rows: Tensor,
+        encode: Callable[[Tensor], dict[str, Tensor]],
+        *,
+        frames_per_row: int = 1,
+    ) -> dict[str, Tensor]:
+        """Encode a clip batch by batch and concatenate the maps.
+
+        Args:
+            rows: (N, ...) frames, or groups of frames that belong together, on the device.
+            encode: Returns maps of some rows; their first dimension is that of the rows.
+            frames_per_row: Number of frames per row.
+
+        Raises:
+            torch.OutOfMemoryError: If not even a single row fits.
+        """
+        size = largest_batch(self.setting, self.device.type, len(rows) * frames_per_row)
+        size = max(1, min(size, self.shrunk_to or size) // frames_per_row)
+        parts: list[dict[str, Tensor]] = []
+        done = 0
+        while done < len(rows):
+            batch = rows[done : done + size]
+            try:
+                parts.append(encode(batch))
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                refused = next(iter(str(error).splitlines()), type(error).__name__)
+            else:
+                done += len(batch)
+                continue
+            # Outside of `except`: the error holds the tensors of the failed attempt.
+            free_memory()
+            if size == 1:
+                raise torch.OutOfMemoryError(
+                    f"{self.device} has no room to encode {frames_per_row} frame(s) ({refused}); "
+                    "give the compress pool a larger share of a GPU, or a larger GPU"
+                )
+            size = len(batch) // 2 or 1
+            self.shrunk_to = size * frames_per_row
+            logger.warning(
+                "%s has no room for %d frames at once; going on with %d (model.encode_batch)",
+                self.device,
+                len(batch) * frames_per_row,
+                self.shrunk_to,
+            )
+        if len(parts) == 1:
+            return parts[0]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def upload_clip(
+    pixels: NDArray[np.uint8], timestamps: NDArray[np.float64], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Copy frames and their times to a device as bytes, in one transfer.
+
+    Args:
+        pixels: (..., h, w, 3) uint8, read-only or not.
+        timestamps: (T,) float64.
+        device: Where they go; on a CPU they are copied, because the input may be read-only.
+
+    Returns:
+        Pixels and timestamps in the same shapes.
+    """
+    # Times first, because float64 must be aligned to 8 bytes.
+    times = np.ascontiguousarray(timestamps, np.float64).view(np.uint8)
+    moved = upload(np.concatenate([times, pixels.ravel()]), device)
+    # A copy, so that the times do not keep the pixels in memory.
+    seconds = moved[: len(times)].view(torch.float64).clone()
+    return moved[len(times) :].view(pixels.shape), seconds
+
+
+@dataclass(frozen=True, eq=False)
+class Normalisation:
+    """Normalisation (pixel * scale - mean) / std per colour channel.
+
+    Attributes:
+        scale: Factor that maps pixels to [0, 1].
+        mean: (3, 1, 1) float32 mean per channel.
+        std: (3, 1, 1) float32 standard deviation per channel.
+    """
+
+    scale: float
+    mean: Tensor
+    std: Tensor
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """(..., h, w, 3) uint8 -> (..., 3, h, w) float32."""
+        return (pixels.movedim(-1, -3).float() * self.scale - self.mean) / self.std
+
+
+def read_normalisation(
+    checkpoint: Checkpoint, family: CheckpointFamily, device: torch.device
+) -> Normalisation:
+    """How pixels are normalised, on a device: as the preprocessor files say, if they do."""
+    nested = checkpoint.read_json("processor_config.json") or {}
+    content: dict[str, Any] = (
+        checkpoint.read_json("video_preprocessor_config.json")
+        or checkpoint.read_json("preprocessor_config.json")
+        or nested.get("video_processor")
+        or nested.get("image_processor")
+        or {}
+    )
+    values = (content.get("image_mean") or family.mean, content.get("image_std") or family.std)
+    mean, std = torch.tensor(values, device=device).view(2, -1, 1, 1)
+    return Normalisation(float(content.get("rescale_factor") or 1 / 255), mean, std)
+
 
 class TowerEncoder(VisionEncoder):
     """An encoder that runs a stock tower over a clip in batches of rows (frames or frame groups).
 
     Args:
         spec: From `describe_model`.
-        files: Of the family.
+        family: Of the model.
 
     Attributes:
         published_sinks: Published sinks by grid.
@@ -61,31 +220,27 @@ class TowerEncoder(VisionEncoder):
     frames_per_row = 1
     class_tokens = 0
 
-    def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
+    def __init__(self, spec: ModelSpec, family: CheckpointFamily) -> None:
         self.spec = spec
         self.device = resolve_device(spec.device)
         self._dtype: torch.dtype = getattr(torch, spec.dtype)
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
-        self.config: Any = files.read_config(checkpoint)
+        self.config: Any = family.read_config(checkpoint)
         self.model: Any = load_module(
             self.build,
             checkpoint,
-            files.rename("encoder"),
+            family.rename("encoder"),
             dtype=self._dtype,
             device=self.device,
         )
-        self._normalisation = files.normalisation(checkpoint, self.device)
+        self._normalisation = read_normalisation(checkpoint, family, self.device)
         self._batches = FrameBatches(spec.encode_batch, self.device)
-        self._own_sinks = files.extras(checkpoint).sinks
+        self._own_sinks = family.extras(checkpoint).sinks
 
     @property
     def num_layers(self) -> int:
         """Number of the tower's blocks that the model uses; all of them by default."""
         return len(list(self.blocks()))
-
-    @abstractmethod
-    def frame_bytes(self, height: int, width: int) -> int:
-        """Memory of the activations of a frame; see `VisionEncoder.frame_bytes`."""
 
     @abstractmethod
     def build(self) -> nn.Module:
@@ -185,10 +340,7 @@ class TowerEncoder(VisionEncoder):
     ) -> tuple[dict[str, Any], Tensor]:
         """Maps of all rows of a clip, and their times."""
         rows, timestamps = upload_clip(*self.rows_of(frames), self.device)
-        per_row = self.frames_per_row
-        row_bytes = self.frame_bytes(*frames.pixels.shape[1:3]) * per_row
-        maps = self._batches.run(rows, look, row_bytes=row_bytes, frames_per_row=per_row)
-        return maps, timestamps
+        return self._batches.run(rows, look, frames_per_row=self.frames_per_row), timestamps
 
     def _sinks_on(self, grid: Grid) -> tuple[int, ...]:
         """Sinks of frames with this grid: of the recipe, the checkpoint, or the published ones."""
@@ -255,8 +407,8 @@ class FrameTowerOutput:
 class FrameEncoder(TowerEncoder):
     """A tower that encodes every frame independently, at a fixed size."""
 
-    def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
-        super().__init__(spec, files)
+    def __init__(self, spec: ModelSpec, family: CheckpointFamily) -> None:
+        super().__init__(spec, family)
         if can_compile(spec.compile, self.device):
             compile_blocks(self.blocks())
         elif computes(self._dtype, self.device):
@@ -288,17 +440,6 @@ class FrameEncoder(TowerEncoder):
     def of_patches(self, hidden: Tensor) -> Tensor:
         """The patch rows of a layer's output."""
         return hidden
-
-    def frame_bytes(self, height: int, width: int) -> int:
-        """Memory of one frame; see `VisionEncoder.frame_bytes`.
-
-        Residual stream, normalised input, queries, keys, values, their attention and both sides of
-        the activation of the MLP; signals and projector need about as much in float32.
-        """
-        config = self.config.vision_config
-        rows = self.class_tokens + math.prod(self.patch_grid((0, 0)))
-        numbers = 8 * config.hidden_size + 2 * config.intermediate_size
-        return int(rows * (numbers * self._dtype.itemsize + 8 * config.hidden_size * 4))
 
     def grid_of(self, frames: VideoFrames) -> Grid:
         """The model's fixed grid."""

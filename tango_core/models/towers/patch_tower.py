@@ -4,6 +4,9 @@ Both have the same kind of block: one projection to queries, keys and values, a 
 over row and column, and attention within windows or a temporal position. A family plans the order
 of a clip's patches and which of them attend to each other (`PatchPlan`). Everything that leaves
 this module is in raster order.
+
+Frames arrive resized: `FrameSpec` with `max_pixels`, `min_pixels` and `multiple` is qwen-vl-utils'
+rule, and the decode stage applies it. torchvision is not needed.
 """
 
 from __future__ import annotations
@@ -21,12 +24,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision
 
+from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
-from tango_core.models.files import PatchFiles
-from tango_core.models.kernels import attend, can_compile, compiled
-from tango_core.models.onednn import pack_linears
+from tango_core.models.family import PatchFamily
+from tango_core.models.kernels import attend, can_compile, compiled, pack_linears
 from tango_core.models.towers.encoder import Grid, TowerEncoder
-from tango_core.models.towers.patches import pair_frames, patches_by_row, to_patches
 from tango_core.models.towers.trace import LayerNotes, Observer, unobserved
 from tango_core.ops.saliency import mean_query_attention
 from tango_core.types import VideoFrames
@@ -39,6 +41,73 @@ _PROBABILITIES_AT_ONCE = 2**26
 _SHAPES = 8
 
 Rotary = tuple[Tensor, Tensor]
+
+
+def pair_frames(pixels: NDArray[np.uint8], frames: int) -> NDArray[np.uint8]:
+    """Group consecutive frames; the last one is repeated until the last group is full.
+
+    Args:
+        pixels: (F, h, w, 3).
+        frames: Frames of a group.
+
+    Returns:
+        (T, frames, h, w, 3).
+    """
+    lacking = -len(pixels) % frames
+    if lacking:
+        pixels = np.concatenate([pixels, pixels[-1:].repeat(lacking, axis=0)])
+    return pixels.reshape(-1, frames, *pixels.shape[1:])
+
+
+def mean_timestamps(timestamps: NDArray[np.float64], frames: int) -> NDArray[np.float64]:
+    """Seconds of every temporal position, as Qwen3-VL writes them: halfway through its frames.
+
+    Args:
+        timestamps: (F,) of the frames.
+        frames: Frames of a group; the last frame is repeated as by `pair_frames`.
+
+    Returns:
+        (T,) float64: the mean of the first and the last frame of every group.
+    """
+    lacking = -len(timestamps) % frames
+    groups = np.append(timestamps, timestamps[-1:].repeat(lacking)).reshape(-1, frames)
+    middles: NDArray[np.float64] = (groups[:, 0] + groups[:, -1]) / 2
+    return middles
+
+
+def patches_by_row(values: Tensor, grid: tuple[int, int], merge: int) -> Tensor:
+    """Reorder patches from the towers' order to raster order of the frame.
+
+    Args:
+        values: (T * P, C), the patches of a token together, tokens in raster order.
+        grid: (H, W) tokens.
+        merge: Side of a token in patches.
+
+    Returns:
+        (T, P, C), patches row by row over the whole frame.
+    """
+    split = values.reshape(-1, *grid, merge, merge, values.shape[-1])
+    return split.transpose(2, 3).flatten(1, 4)
+
+
+def to_patches(values: Tensor, patch: int, merge: int) -> Tensor:
+    """Cut normalised frames into patches, token by token in raster order.
+
+    Args:
+        values: (T, frames, 3, h, w) float32.
+        patch: Side of a patch in pixels.
+        merge: Side of a token in patches.
+
+    Returns:
+        (T * H * W * merge * merge, 3 * frames * patch * patch) float32; the patches of a token
+        follow each other; inside a patch colour, frame, row, column.
+    """
+    num_positions, num_frames, colours, height, width = values.shape
+    rows, columns = height // (patch * merge), width // (patch * merge)
+    sides = (rows, merge, patch, columns, merge, patch)
+    cut = values.view(num_positions, num_frames, colours, *sides)
+    ordered = cut.permute(0, 3, 6, 4, 7, 2, 1, 5, 8)
+    return ordered.reshape(-1, colours * num_frames * patch**2)
 
 
 def before_attention(block: Any, hidden: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor, Tensor]:
@@ -224,18 +293,13 @@ class PatchEncoder(TowerEncoder):
 
     Args:
         spec: From `describe_model`.
-        files: Of the family.
-
-    Attributes:
-        mlp_sides: Activations of an MLP of the tower, in its inner width; for `frame_bytes`.
+        family: Of the model.
     """
 
-    mlp_sides: int
-
-    def __init__(self, spec: ModelSpec, files: PatchFiles) -> None:
-        super().__init__(spec, files)
-        self.layout = files.patch_layout(self.config)
-        self.frames_per_row = self.layout.frames
+    def __init__(self, spec: ModelSpec, family: PatchFamily) -> None:
+        super().__init__(spec, family)
+        self.vision = self.config.vision_config
+        self.frames_per_row = self.vision.temporal_patch_size
         self._before, self._after = before_attention, after_attention
         if can_compile(spec.compile, self.device):
             self._before, self._after = compiled(before_attention), compiled(after_attention)
@@ -263,7 +327,7 @@ class PatchEncoder(TowerEncoder):
     def reach(self, positions: int) -> list[int]:
         """See `TowerEncoder.reach`; a window at the edge of a frame may be smaller."""
         whole = getattr(self.model, "fullatt_block_indexes", range(self.num_layers))
-        size = getattr(self.model, "window_size", 0) // self.layout.patch
+        size = getattr(self.model, "window_size", 0) // self.vision.patch_size
         return [
             positions if index in whole else min(positions, size**2)
             for index in range(self.num_layers)
@@ -302,33 +366,22 @@ class PatchEncoder(TowerEncoder):
         stacked = torch.stack(companions, dim=2) if companions else None
         return PatchTowerOutput(tokens, block, block_input, plan, merge, stacked)
 
-    def frame_bytes(self, height: int, width: int) -> int:
-        """Memory of one frame; see `VisionEncoder.frame_bytes`.
-
-        Residual stream, normalised input, queries, keys, values before and after their rotary
-        embedding, which is computed in float32, their attention and the sides of the MLP; for
-        DeepStack the mergers' concatenated input, inner activations and outputs.
-        """
-        config = self.model.config
-        patches = (height // self.layout.patch) * (width // self.layout.patch)
-        numbers = 10 * config.hidden_size + self.mlp_sides * config.intermediate_size
-        if self._deep:
-            rows = (1 + len(self._deep)) * config.out_hidden_size
-            numbers += 3 * config.hidden_size + rows // config.spatial_merge_size**2
-        per_patch = numbers * self._dtype.itemsize + 8 * config.hidden_size * 4
-        return int(patches * per_patch) // self.layout.frames
-
     def grid_of(self, frames: VideoFrames) -> Grid:
         """The grid of merged tokens."""
-        return self.layout.grid(*frames.pixels.shape[1:3])
+        height, width = frames.pixels.shape[1:3]
+        side = self.vision.patch_size * self.vision.spatial_merge_size
+        if height % side or width % side or not height * width:
+            raise InputError(f"frames must have sides that are multiples of {side} pixels")
+        return height // side, width // side
 
     def patch_grid(self, grid: Grid) -> Grid:
         """See `TowerEncoder.patch_grid`."""
-        return grid[0] * self.layout.merge, grid[1] * self.layout.merge
+        merge = self.vision.spatial_merge_size
+        return grid[0] * merge, grid[1] * merge
 
     def rows_of(self, frames: VideoFrames) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
         """Pairs of frames."""
-        pairs = pair_frames(frames.pixels, self.layout.frames)
+        pairs = pair_frames(frames.pixels, self.frames_per_row)
         return pairs, self.times(frames.timestamps, len(pairs))
 
     def encode_rows(self, rows: Tensor, grid: Grid, needs: frozenset[str]) -> dict[str, Tensor]:
@@ -341,7 +394,7 @@ class PatchEncoder(TowerEncoder):
 
     def trace_rows(self, rows: Tensor, grid: Grid, layers: Collection[int]) -> dict[str, Tensor]:
         """See `TowerEncoder.trace_rows`."""
-        plan, merge = self._plan(len(rows), grid), self.layout.merge
+        plan, merge = self._plan(len(rows), grid), self.vision.spatial_merge_size
 
         def by_row(values: Tensor) -> Tensor:
             tokens = plan.raster(values.view(-1, merge**2, values.shape[-1]))
@@ -353,4 +406,6 @@ class PatchEncoder(TowerEncoder):
 
     def _patches(self, groups: Tensor) -> Tensor:
         """Normalised patches, see `to_patches`."""
-        return to_patches(self._normalisation(groups), self.layout)
+        return to_patches(
+            self._normalisation(groups), self.vision.patch_size, self.vision.spatial_merge_size
+        )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.run.outcome import JobResult
+from jobs.run.driver import JobResult
 from pipeline.storage.seal import SEAL, digest_of
 from tests.chaos.simulator.faults import Fault, kind_of
 from tests.chaos.simulator.running import METHODS, Running, read_table

@@ -18,9 +18,8 @@ from rich.console import Console
 
 from jobs.results.facts import FACTS_FILE, JobFacts
 from jobs.results.summary import reduce_runs, save_summary, summarize_reduced
-from jobs.run.driver import execute
+from jobs.run.driver import JobResult, execute
 from jobs.run.locations import Locations
-from jobs.run.outcome import JobResult
 from jobs.run.run_dirs import find_run, new_run_dir, unfinished_run
 from pipeline.cache.folders import CacheFolder, compact_cache, find_caches, plan_removals
 from pipeline.metrics import JobBoard

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import BuiltJob, build
-from jobs.run.outcome import versions
+from jobs.run.driver import versions
 from pipeline.runtime.background import done_ahead
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place, Url, place
@@ -130,8 +130,8 @@ class Running:
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file
                 # The recipe is the same in every world, and YAML is slow.
                 ("jobs.config.recipe.Job.to_yaml", lambda job: self.recipe),
-                ("jobs.run.outcome.git_commit", lambda: ""),
-                ("jobs.run.outcome.versions", _versions),
+                ("jobs.run.driver.git_commit", lambda: ""),
+                ("jobs.run.driver.versions", _versions),
             ):
                 stack.enter_context(patch(target, value))
             yield

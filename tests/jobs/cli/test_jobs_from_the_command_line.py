@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -10,12 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import methods_as_files
 import pytest
 import yaml
 
 import jobs
-from jobs.config.recipe import load_job
-from jobs.run.run_dirs import claim, new_run_dir
 from tango_core import describe_model
 
 ROOT = Path(jobs.__file__).parents[1]
@@ -137,43 +135,17 @@ def test_a_damaged_checkpoint_is_found_before_any_worker_starts(tango, recipe, t
     assert "model.safetensors is damaged" in line
 
 
-@pytest.mark.slow
-def test_the_same_command_goes_on_in_the_run_that_was_begun(tango, recipe, tmp_path):
-    path = recipe(method={"name": "full"}, limit=1)
-    job = load_job(tmp_path / path)
-    run = new_run_dir(job, tmp_path / "runs")
-    claim(run, job)
-    code, _, err = tango("evaluate", path, "--continue")
-    assert code == 0
-    assert f"continuing runs/{run.name}, the newest unfinished run of this job" in err
-    assert [path.parent for path in (tmp_path / "runs").glob("*/summary.json")] == [run]
-
-
-METHOD = '''
-from dataclasses import dataclass
-import torch
-from tango_core.compressors.base import Compressor, num_kept, select
-
-@dataclass(frozen=True)
-class First(Compressor):
-    """Keep the first tokens."""
-
-    skip: int = 0
-
-    def _compress(self, features):
-        total = features.tokens[..., 0].numel()
-        return select(features, torch.arange(num_kept(total, self.retention)) + self.skip)
-'''
-
-
 @pytest.fixture
 def own_method(tmp_path, monkeypatch):
     """A module in the directory in which the command is started."""
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    (tmp_path / "own_methods.py").write_text(METHOD)
-    importlib.invalidate_caches()
+    keep = "return select(features, torch.arange(num_kept(total, self.retention)) + self.skip)"
+    first = f"total = features.tokens[..., 0].numel()\n{keep}\n"
+    source = methods_as_files.own_method("First", option="skip: int = 0", first=first)
+    (tmp_path / "own_methods.py").write_text(source)
+    methods_as_files.forget()
     yield "own_methods:First"
-    sys.modules.pop("own_methods", None)
+    methods_as_files.forget("own_methods")
 
 
 def test_a_method_that_keeps_the_contract_and_one_that_breaks_it(tango, own_method):

@@ -10,10 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import yaml
 from fake_head import JOB, fake_head
-from typer.main import get_command
 
-from jobs.cli import main
-from jobs.cli.submit import changes_in
 from jobs.submit.request import read_runtime_env
 
 RECIPE = {
@@ -78,21 +75,13 @@ def test_variables_are_text_and_the_place_of_a_secret_is_none(tmp_path):
     assert read_runtime_env(path, ["B=c", *harmless]) == {"env_vars": found}
 
 
-@pytest.mark.parametrize("command", ["evaluate", "sweep", "precompute"])
-def test_options_for_the_cluster_are_checked_here(command, recipe):
-    app = get_command(main.app)
-    context = app.commands["submit"].make_context(
-        "submit", [str(recipe)], parent=app.make_context("tango", ["submit"])
-    )
-    given = ["--cache", "s3://bucket/cache", "--set", "limit=3", "--output", "~/runs"]
-    assert changes_in(context, command, [str(recipe), *given]) == ["limit=3"]
-
-
 def test_a_submitted_job_gets_the_options_as_they_are_written(tango, recipe):
     with fake_head(status="FAILED", exit_code=7) as head:
         arguments = ("--address", head.url, "--no-wait", "--", "--output", "~/runs")
         code, out, err = tango("submit", recipe, *arguments)
         (job,) = head.sent
+        assert tango("submit", recipe, *arguments, "--set", "limit=3")[0] == 0
+        assert head.sent[1]["metadata"]["tango_digest"] != job["metadata"]["tango_digest"]
     assert (code, out.strip()) == (0, job["submission_id"])
     assert job["entrypoint"].endswith("evaluate --address auto --continue --output '~/runs'")
     assert f"submitted {job['submission_id']} to {head.url}" in err

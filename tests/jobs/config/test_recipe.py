@@ -7,10 +7,18 @@ from copy import deepcopy
 import pytest
 import yaml
 
-from jobs.config.bounded_yaml import MAX_BYTES, YamlError, load_yaml
-from jobs.config.methods import AT_A_RETENTION, control_methods
-from jobs.config.overrides import with_overrides
-from jobs.config.recipe import Job, RecipeError, load_job, load_jobs, parse_job
+from jobs.config.overrides import MAX_BYTES, YamlError, load_yaml, with_overrides
+from jobs.config.recipe import (
+    AT_A_RETENTION,
+    Job,
+    RecipeError,
+    control_methods,
+    job_digest,
+    jobs_digest,
+    load_job,
+    load_jobs,
+    parse_job,
+)
 from tango_core.benchmarks import build_benchmark
 from tango_core.compressors import CONTROLS
 
@@ -75,19 +83,6 @@ def test_a_list_of_values_stands_for_one_method_per_value():
         "tango r=0.2 alpha=1.0",
         "tango r=0.2 alpha=2.0",
     ]
-
-
-def test_overrides_use_the_recipe_s_dotted_keys(recipe):
-    job = load_job(recipe, ["method.retention=0.2", "benchmark.seed=7", "executor=local"])
-    assert job.method == {"name": "tango", "retention": 0.2}
-    assert (job.benchmark.seed, job.executor) == (7, "local")
-
-
-def test_two_methods_that_would_be_shown_as_one_are_an_error():
-    methods = [{"name": f"{module}.methods:Mine", "retention": 0.1} for module in ("one", "other")]
-    message = r"'Mine r=0\.1' is listed twice; remove or rename one"
-    with pytest.raises(RecipeError, match=message):
-        parse_job({"benchmark": {"name": "shapes"}, "methods": methods}, "test")
 
 
 TABLE = {
@@ -227,3 +222,64 @@ def test_controls_stand_at_every_retention_of_the_recipe():
 )
 def test_without_a_retention_below_1_there_is_nothing_to_control(method):
     assert control_methods([method]) == []
+
+
+QWEN = {"name": "qwen3-vl-8b"}
+SUBTITLED = {"name": "videomme", "root": "/data"}
+SAME = [
+    {"engine": "native"},
+    {"executor": "local"},
+    {"pools": {"answer": {"num_actors": 4, "num_gpus": 1}}},
+    {"decode": {"timeout_s": 7}},
+    {"max_failures": 3},
+    {"cache": {"features": "all"}},
+    {"model": {"name": "tiny", "encode_batch": 2}},
+    {"model": {"name": "tiny", "compile": False}},
+    {"benchmark": {"name": "shapes", "subtitles": False}},
+]
+OTHER = [
+    {"limit": 5},
+    {"shard": "0/2"},
+    {"mode": "profile"},
+    {"method": None, "methods": [{"name": "full"}, {"name": "tango", "retention": 0.1}]},
+    {"decode": {"decoder": "pyav"}},
+    {"cache": {"features": "all", "feature_dtype": "int8"}},
+    {"controls": True},
+    {"engine": "vllm"},
+    *({"model": {"name": "tiny", **one}} for one in ({"num_frames": 4}, {"compile": True})),
+    {"model": {"name": "tiny", "device": "cpu"}},
+]
+OF_PROMPTS = [{"empty_blocks": "drop"}, {"outer_marks": True}, {"companions": "anchor"}]
+
+
+def job(**changes):
+    content = {"benchmark": {"name": "shapes"}, "method": {"name": "tango", "retention": 0.1}}
+    return parse_job({**content, "model": {"name": "tiny"}, **changes}, "recipe.yaml")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        *((job(), job(**changes), True) for changes in SAME),
+        *((job(), job(**changes), False) for changes in OTHER),
+        *((job(model=QWEN), job(model={**QWEN, **one}), False) for one in OF_PROMPTS),
+        (job(benchmark=SUBTITLED), job(benchmark={**SUBTITLED, "subtitles": True}), False),
+    ],
+)
+def test_what_is_computed_makes_another_job_and_where_it_runs_does_not(first, second, same):
+    assert (job_digest(first) == job_digest(second)) == same
+    again = parse_job(yaml.safe_load(second.to_yaml()), "again")
+    assert (again, job_digest(again)) == (second, job_digest(second))
+
+
+def test_older_recipes_lack_no_key():
+    written = yaml.safe_load(job().to_yaml())
+    assert not {"engine", "cache", "controls", "answer"} & set(written)
+    assert "compile" not in written["model"]
+    assert "subtitles" not in written["benchmark"]
+
+
+def test_the_jobs_of_one_recipe_have_one_digest():
+    one, other = job(), job(limit=2)
+    assert jobs_digest([one]) == job_digest(one)
+    assert len({jobs_digest(jobs) for jobs in ([one], [one, other], [other, one])}) == 3

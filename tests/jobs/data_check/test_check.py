@@ -19,8 +19,7 @@ from releases import (
 )
 from rich.console import Console
 
-from jobs.data_check.check import check, data_check
-from jobs.data_check.media import check_file
+from jobs.data_check.check import check, check_file, data_check
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.public.mvbench import ALL_TASKS
 

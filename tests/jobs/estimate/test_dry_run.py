@@ -1,18 +1,24 @@
-"""What `--dry-run` promises, against what the job then did."""
+"""What `--dry-run` promises, against what the job then did; memory, work and time of a job."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import releases
+import torch
 from jobs_for_tests import job, run
 from numbered_videos import write_clip
 from summaries import read_answers
 
 from jobs.config.recipe import parse_job
-from jobs.run.dry_run import estimate_job
+from jobs.estimate import work
+from jobs.run.dry_run import encoder_memory, estimate_job, language_memory
 from jobs.run.locations import Locations
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool
+from tango_core.models import describe_model, load_encoder, load_language_model
 
 METHODS = [
     {"name": "full"},
@@ -187,3 +193,117 @@ def test_subtitles_are_counted(tmp_path):
     shown, count = promised("videomme", root, tmp_path, subtitles=True)
     assert shown > plain + 10
     assert count == 4
+
+
+ONE = {"longest": 100, "reply": 1, "batch_tokens": 1}
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return describe_model("tiny", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def language(tiny):
+    return load_language_model(tiny)
+
+
+def loaded_bytes(*modules):
+    tensors = {id(t): t for m in modules for t in (*m.parameters(), *m.buffers())}.values()
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def test_weights_are_those_that_an_actor_loads(tiny, language):
+    encoder = load_encoder(tiny)
+    found = encoder_memory(load_encoder(tiny, device="meta"), "cpu")
+    assert found.weights == loaded_bytes(encoder.model, encoder.pooling_head)
+    model = load_language_model(tiny, device="meta").engine.model
+    found = language_memory(model, tiny, "cpu", **ONE)
+    assert found.weights == loaded_bytes(language.engine.model)
+
+
+def test_without_a_checkpoint_the_weights_follow_from_the_shape(tiny):
+    model = load_language_model(tiny, device="meta").engine.model
+    exact = language_memory(model, tiny, "cpu", **ONE).weights
+    assert language_memory(None, tiny, "cpu", **ONE).weights == pytest.approx(exact, rel=0.05)
+
+
+def test_keys_and_values_are_those_of_a_cache_of_that_length(tiny):
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    shape = (1, tiny.llm.num_kv_heads, 100, tiny.llm.head_dim)
+    for layer in range(tiny.llm.num_layers):
+        cache.update(torch.zeros(shape), torch.zeros(shape), layer)
+    held = sum(t.numel() * t.element_size() for one in cache.layers for t in (one.keys, one.values))
+    asked = {"longest": 98, "reply": 2, "batch_tokens": 1}
+    assert language_memory(None, tiny, "cpu", **asked).kv == held
+    # Of nine questions about a clip eight are answered at once, beside what they share.
+    asked = {**asked, "together": 9, "prompts": 9}
+    assert language_memory(None, tiny, "cpu", **asked).kv == (8 + 1) * held
+
+
+COUNTS = work.Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
+CELLS = tuple(
+    work.CellTokens(name, cache, 50, 100, prompt, 120, 1000.0)
+    for name, cache, prompt in (("a", "one", 100.0), ("b", "two", 200.0))
+)
+
+
+def rates(**cells):
+    made = {name: work.CellRates(0.5, seconds, tokens) for name, (seconds, tokens) in cells.items()}
+    return work.Rates(0.2, 1.0, made, ("run",))
+
+
+def test_only_what_is_missing_is_done_and_everything_is_answered():
+    seconds = work.stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100), b=(3.0, 200)))
+    assert seconds == {
+        "decode": pytest.approx(0.2 * 40),
+        "compress": pytest.approx(1.0 * 40 + 0.5 * 40 + 0.5 * 10),
+        "answer": pytest.approx(100 * 2.0 + 100 * 3.0),
+    }
+    # A method that was never measured is scaled by its tokens.
+    seconds = work.stage_seconds(COUNTS, CELLS, known := rates(a=(2.0, 100)))
+    assert seconds["answer"] == pytest.approx(100 * 2.0 + 100 * 2.0 * 200 / 100)
+    stored = replace(COUNTS, to_encode=0, from_features=40)
+    found = work.stage_seconds(stored, CELLS, known)
+    assert found.keys() == {"compress", "answer"}
+    assert found["compress"] == pytest.approx(seconds["compress"] - 40 * known.encode_s)
+    assert work.stage_seconds(stored, CELLS, replace(known, encode_s=None)) == found
+
+
+def test_what_was_never_measured_is_not_known():
+    seconds = work.stage_seconds(COUNTS, CELLS, work.Rates())
+    timing = work.time_job(seconds, None, 8, price_per_hour=3.6)
+    assert timing["unknown"] == ["decode", "compress", "answer"]
+    assert (timing["wall_s"], timing["bottleneck"], timing["cost"]) == (None, None, None)
+
+
+BUSY = {"decode": 60, "compress": 60, "answer": 80}
+SOME = Pools(compress=ActorPool(num_cpus=1), answer=ActorPool((2, 10), num_cpus=0.5))
+GPUS = Pools(compress=ActorPool(num_gpus=0.5), answer=ActorPool(num_gpus=0.5))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pools", "cpus", "wall_s", "bottleneck"),
+    [
+        # A loop decodes beside the other stages, which add up; one CPU does one thing at a time.
+        ({"decode": 8, "compress": 20, "answer": 500}, None, 8, 520, "answer"),
+        ({"decode": 800, "compress": 20, "answer": 500}, None, 8, 800, "decode"),
+        ({"decode": 8, "compress": 20, "answer": 500}, None, 1, 528, "answer"),
+        # On Ray the slowest stage counts; decode has the two CPUs that actors do not reserve.
+        ({"decode": 600, "compress": 65, "answer": 500}, SOME, 8, 300, "decode"),
+        # Workers that share CPUs are as fast as the CPUs.
+        (BUSY, Pools(), 2, 100, "answer"),
+        (BUSY, Pools(), 64, 80, "answer"),
+        (BUSY, GPUS, 1, 80, "answer"),
+    ],
+)
+def test_the_time_on_the_clock_follows_from_workers_and_cpus(
+    seconds, pools, cpus, wall_s, bottleneck
+):
+    timing = work.time_job(seconds, pools, cpus, price_per_hour=3.6)
+    start = work.LOOP_START_S if pools is None else work.RAY_START_S
+    assert timing["wall_s"] == pytest.approx(wall_s + start)
+    assert timing["bottleneck"] == bottleneck
+    assert timing["cost"] == pytest.approx(timing["wall_s"] / 1000)

@@ -9,7 +9,7 @@ from rich.console import Console
 from jobs.fetch import data
 from jobs.fetch import hub as hub_module
 from jobs.fetch.data import data_get, make_plan
-from jobs.fetch.hub import FetchError
+from jobs.fetch.hub import FetchError, Folder
 from tango_core.benchmarks import BENCHMARKS, benchmark_class
 from tango_core.benchmarks.releases import Release, archive_of
 
@@ -32,7 +32,7 @@ RELEASES = [release for name in BENCHMARKS for release in benchmark_class(name).
 
 
 def plan_of(hub, root, only=(), keep=False, release=RELEASE):
-    return make_plan(hub(), release, root, only, keep=keep, jobs=2)
+    return make_plan(hub(), release, Folder(root), only, keep=keep, jobs=2)
 
 
 def output_of(benchmark, root, **how):
@@ -43,9 +43,9 @@ def output_of(benchmark, root, **how):
 
 def test_only_what_is_needed_or_asked_for_is_fetched(server, hub, tmp_path):
     server.publish(NAME, FILES)
-    names = [each.file.path for each in plan_of(hub, tmp_path).downloads]
+    names = [file.path for file in plan_of(hub, tmp_path).files]
     assert names == ["json/a.json", "a.zip", "b.zip"]  # the small ones first
-    names = [each.file.path for each in plan_of(hub, tmp_path, ["subtitles"]).downloads]
+    names = [file.path for file in plan_of(hub, tmp_path, ["subtitles"]).files]
     assert names == ["subs.tar"]
 
 

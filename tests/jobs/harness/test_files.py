@@ -279,15 +279,10 @@ class TestSameText:
 
 
 class TestMistakes:
-    def test_answers_that_are_not_those_of_one_finished_cell(self, videomme, tmp_path):
-        answers = make_answers(videomme)
-        both = pd.concat([make_answers(videomme, "full"), make_answers(videomme, "tango")])
-        for rows, message in (
-            (both, r"one cell of one benchmark.*'full', 'tango'"),
-            (answers[:-1], r"1 questions of videomme have no answer, e\.g\. '002-2'"),
-        ):
-            with pytest.raises(ValueError, match=message):
-                write_vlmevalkit(rows, videomme, tmp_path / "x.tsv")
+    def test_answers_of_an_unfinished_cell(self, videomme, tmp_path):
+        rows, message = make_answers(videomme)[:-1], r"1 questions of videomme have no answer"
+        with pytest.raises(ValueError, match=rf"{message}, e\.g\. '002-2'"):
+            write_vlmevalkit(rows, videomme, tmp_path / "x.tsv")
 
     def test_files_that_are_no_predictions_of_the_benchmark(self, videomme, tmp_path):
         other = {"index": 0, "video": "v", "question": "Else?", "prediction": "A"}

@@ -20,7 +20,6 @@ from jobs.run.build import build, executor_of, make_settings
 from pipeline.executors import cluster
 from pipeline.resources.pools import placed
 from tango_core.errors import InputError
-from tango_core.video import FrameSpec
 
 
 @pytest.fixture(scope="module")
@@ -100,20 +99,6 @@ def test_two_protocols_that_need_other_frames_are_two_jobs(checkpoints, releases
         described(checkpoints, releases, "llava-video-7b", both)
     model = described(checkpoints, releases, "qwen2.5-vl-7b", both, sampling="round")
     assert model.frames.sampling == "round"
-
-
-def test_nothing_else_enters_the_identity_of_frames():
-    """One more setting here would make every cache a miss."""
-    assert FrameSpec(8).identity() == {
-        "num_frames": 8,
-        "size": None,
-        "sampling": "truncate",
-        "decoder": "auto",
-        "max_pixels": None,
-        "min_pixels": 0,
-        "multiple": 28,
-        "folder_fps": 3.0,
-    }
 
 
 FITS = {"name": "topk", "retention": 0.1}

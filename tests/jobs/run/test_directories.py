@@ -9,7 +9,7 @@ from fake_clock import FakeClock
 from jobs_for_tests import job
 
 from jobs.config.recipe import RecipeError, parse_job
-from jobs.run.outcome import FAILURE
+from jobs.run.driver import FAILURE
 from jobs.run.run_dirs import (
     claim,
     find_run,

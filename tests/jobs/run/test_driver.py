@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import threading
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -21,8 +23,12 @@ from jobs.run.locations import Locations
 from pipeline.clips import questions_of
 from pipeline.rows import AnswerRow, clips_in
 from pipeline.rows import result_of as result_row
+from pipeline.runtime.clock import SYSTEM_CLOCK
+from pipeline.storage.leases import LeaseError
 
 SECONDS_PER_CLIP = 4.0
+# The first driver stands still while the second one does its whole job.
+PATIENCE_S = 240
 
 
 @pytest.fixture(scope="module")
@@ -55,19 +61,11 @@ class Executor:
                 row = row.failed("decode_failed", "not a video")
             else:
                 row = replace(row, decode_video_ms=1.0, encode_ms=2.0, compress_ms={"cache": 3.0})
-            yield result_row(row, [answer(row, question.id) for question in questions_of(row)])
+            yield result_row(row, [self.answer(row, one.id) for one in questions_of(row)])
 
-
-def answer(row, question):
-    return AnswerRow(
-        benchmark=row.benchmark,
-        video_id=row.video_id,
-        question_id=question,
-        cell="full",
-        status=row.status,
-        error=row.error,
-        text="A",
-    )
+    def answer(self, row, question, text="A"):
+        about = {key: vars(row)[key] for key in ("benchmark", "video_id", "status", "error")}
+        return AnswerRow(**about, question_id=question, cell="full", text=text)
 
 
 @pytest.fixture
@@ -194,3 +192,66 @@ def test_a_continued_run_is_unfinished_until_all_is_asked_again(run, tmp_path):
     with pytest.raises(ConnectionError):
         run(Executor(clock, dies_after=1), clock)
     assert not (tmp_path / "run" / "facts.json").exists()
+
+
+class Waiting(Executor):
+    """Answers with `text`; after every clip it waits for `go_on`."""
+
+    def __init__(self, text):
+        super().__init__(FakeClock())
+        self.text, self.began, self.go_on = text, threading.Event(), threading.Event()
+
+    def __call__(self, plan, settings):
+        for result in super().__call__(plan, settings):
+            yield result
+            self.began.set()
+            assert self.go_on.wait(PATIENCE_S)
+
+    def answer(self, row, question):
+        return super().answer(row, question, self.text)
+
+
+@pytest.fixture
+def first(run):
+    """A driver at work in a thread: a function that lets it go on, and returns how it ended."""
+    executor, ended = Waiting("first"), []
+
+    def drive():
+        try:
+            ended.append(run(executor, SYSTEM_CLOCK))
+        except LeaseError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    assert executor.began.wait(PATIENCE_S)
+
+    def finish():
+        executor.go_on.set()
+        thread.join(PATIENCE_S)
+        return ended[0]
+
+    yield finish
+    finish()
+
+
+def test_the_second_driver_is_refused_and_the_first_loses_nothing(run, first, tmp_path):
+    second = Waiting("second")
+    with pytest.raises(LeaseError, match=f"pid {os.getpid()} .*works on this run.*--steal"):
+        run(second, SYSTEM_CLOCK)
+    assert not second.began.is_set()
+    assert first().num_missing == 0
+    assert set(answers_of(tmp_path / "run")["text"]) == {"first"}
+
+
+def test_a_driver_whose_run_is_stolen_ends_and_no_answer_is_lost_or_doubled(run, first, tmp_path):
+    thief = Waiting("thief")
+    thief.go_on.set()
+    assert run(thief, SYSTEM_CLOCK, steal=True).num_missing == 0
+    ended = first()
+    assert isinstance(ended, LeaseError)
+    assert "taken over" in str(ended)
+    answers = answers_of(tmp_path / "run")
+    assert set(answers["text"]) == {"thief"}
+    assert answers["video_id"].nunique() == 4
+    assert not answers.duplicated(["video_id", "question_id"]).any()

@@ -136,5 +136,4 @@ def test_the_command_that_goes_on_is_ready_to_be_pasted(monkeypatch, arguments, 
     ],
 )
 def test_a_run_on_a_server_has_a_page_and_a_store_a_command(uri, first, page):
-    scores = f"scores:  {page}/#/experiments/7/runs?viewStateShareKey=scores"
-    assert where(uri, "12ab", "7") == [*first, f"run:     {page}/#/runs/12ab", scores]
+    assert where(uri, "12ab") == [*first, f"run:     {page}/#/runs/12ab"]

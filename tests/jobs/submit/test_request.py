@@ -13,12 +13,37 @@ import pytest
 from fake_clock import FakeClock
 from fake_head import fake_head
 
+from jobs.config.recipe import parse_job
 from jobs.submit import request
-from jobs.submit.head import Head, HeadLostError
-from jobs.submit.request import RECIPE_FILE, START_FILE, kept_files, package_files, write_package
+from jobs.submit.head import Head
+from jobs.submit.request import (
+    RECIPE_FILE,
+    START_FILE,
+    Request,
+    kept_files,
+    package_files,
+    write_package,
+)
 from tango_core import __version__
 
 ROOT = Path(__file__).parents[3]
+RECIPE = {
+    "benchmark": {"name": "shapes"},
+    "model": {"name": "tiny"},
+    "method": {"name": "tango", "retention": 0.1},
+}
+
+
+@pytest.fixture
+def request_for():
+    """`request_for(command=..., recipe={...})` builds a request."""
+
+    def build(recipe=None, **changes):
+        jobs = (parse_job({**RECIPE, **(recipe or {})}, "recipe.yaml"),)
+        sent = {"jobs": jobs, "recipe": "method: {}", "recipe_name": "recipe.yaml"}
+        return Request(**{"command": "evaluate", **sent, **changes})
+
+    return build
 
 
 def test_the_entry_point_checks_the_version_and_continues(request_for):
@@ -73,14 +98,6 @@ def test_the_same_job_is_found_and_new_starts_another(request_for):
         assert client.submit(request_for(new=True), {}) == (first[:-1] + "2", True)
         assert client.submit(request_for(directory="/data"), {})[1]
         assert len(head.sent) == 3
-
-
-def test_a_head_that_never_is_ready_is_one_line(request_for):
-    clock = FakeClock()
-    with fake_head(posts=["busy"]) as head, pytest.raises(HeadLostError) as error:
-        Head(head.url, clock).submit(request_for(), {})
-    assert clock.passed_s >= 60
-    assert "\n" not in str(error.value)
 
 
 @pytest.fixture

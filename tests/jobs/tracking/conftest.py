@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
-import urllib.request
 
 import pytest
-from free_ports import free_port
 
 
 @pytest.fixture(scope="session")
@@ -36,30 +29,3 @@ def client(store):
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=store)
-
-
-@pytest.fixture(scope="session")
-def mlflow_server(empty_store, tmp_path_factory):
-    """Port of a real MLflow server on this machine."""
-    folder = tmp_path_factory.mktemp("server")
-    shutil.copy(empty_store, folder / "server.db")
-    port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
-               "--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/server.db",
-               "--artifacts-destination", str(folder / "store")]  # fmt: skip
-    with open(folder / "server.log", "w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        try:
-            deadline = time.monotonic() + 200
-            while True:
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-                    break
-                except OSError:
-                    assert process.poll() is None, (folder / "server.log").read_text()
-                    assert time.monotonic() < deadline, (folder / "server.log").read_text()
-                    time.sleep(0.5)
-            yield port
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(240)

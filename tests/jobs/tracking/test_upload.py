@@ -4,7 +4,6 @@ import json
 import socket
 import subprocess
 import sys
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,12 @@ from fake_answers import cell, facts_of, fake_answers, write_run
 from jobs.report.compare import write_report
 from jobs.results.cell_summary import CellSummary
 from jobs.tracking.contents import cell_metrics
-from jobs.tracking.runs import TrackingError, default_tracking_uri, raise_if_unreachable
-from jobs.tracking.upload import log_run
+from jobs.tracking.runs import (
+    TrackingError,
+    default_tracking_uri,
+    log_run,
+    raise_if_unreachable,
+)
 
 TANGO = cell("tango", 0.1)
 
@@ -118,26 +121,6 @@ class TestSweep:
         assert {"prefill_ms/tango", "tokens_kept/tango", "vs_full/tango"} <= set(metrics)
         assert not [name for name in metrics if "r_0.1" in name]
 
-    def test_the_experiment_has_a_view_with_the_headlines_of_every_cell(self, logged_sweep, client):
-        experiment = client.get_experiment(client.get_run(logged_sweep[1]).info.experiment_id)
-        view = json.loads(experiment.tags["mlflow.sharedViewState.scores"])
-        state = json.loads(view["state"])
-        assert view["name"] == "Scores"
-        shown = [name.split("`")[1] for name in state["selectedColumns"][:4]]
-        cells = client.search_runs([experiment.experiment_id], state["searchFilter"])
-        assert len(cells) == 2
-        assert set(shown) == set().union(*(cell_.data.metrics.keys() & shown for cell_ in cells))
-
-    def test_replies_are_a_table_that_the_ui_knows(self, logged_sweep, client, tmp_path):
-        child = children(client, logged_sweep[1])["shapes: tango r=0.1"]
-        (entry,) = json.loads(child.data.tags["mlflow.loggedArtifacts"])
-        assert entry == {"path": "predictions.json", "type": "table"}
-        copy = client.download_artifacts(child.info.run_id, "predictions.json", str(tmp_path))
-        table = json.loads(Path(copy).read_text())
-        assert table.keys() == {"columns", "data"}
-        assert len(table["data"]) == 36
-        assert {"video_id", "question_id", "text", "correct"} <= set(table["columns"])
-
     def test_files_are_stored_beside_the_database(self, logged_sweep, client, tmp_path):
         run, parent = logged_sweep
         names = {item.path for item in client.list_artifacts(parent)}
@@ -237,35 +220,3 @@ def test_group_values_become_names_that_mlflow_takes_and_stay_apart(one_cell):
     names = [name for name in cell_metrics(summary) if name.startswith("accuracy/")]
     assert sorted(names) == ["accuracy/lang uage/C--_C_", "accuracy/lang uage/C___C_",
                              "accuracy/lang uage/_"]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_real_server_gives_everything_back_over_http(mlflow_server, tmp_path):
-    server = f"http://127.0.0.1:{mlflow_server}"
-    run = finished_run(tmp_path / "served", cell("full"), TANGO)
-    parent = log_run(run, server)
-
-    def ask(path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{server}{path}", data)
-        request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=120) as reply:
-            return reply.read()
-
-    api = "/api/2.0/mlflow"
-    found = json.loads(ask(f"{api}/experiments/get-by-name?experiment_name=tango"))
-    query = {"experiment_ids": [found["experiment"]["experiment_id"]],
-             "filter": f"tags.mlflow.parentRunId = '{parent}'"}  # fmt: skip
-    runs = json.loads(ask(f"{api}/runs/search", query))["runs"]
-    accuracy = {
-        tag["value"]: metric["value"]
-        for child in runs
-        for tag in child["data"]["tags"] if tag["key"] == "tango.cell"
-        for metric in child["data"]["metrics"] if metric["key"] == "accuracy"
-    }  # fmt: skip
-    summary = json.loads((run / "summary.json").read_text())
-    assert accuracy == {
-        f"shapes: {entry['cell']}": round(entry["accuracy"], 4) for entry in summary["cells"]
-    }
-    page = ask(f"/get-artifact?run_id={parent}&path=report.html")
-    assert page == (run / "report.html").read_bytes()

@@ -10,9 +10,8 @@ import pytest
 import torch
 from short_training import SHORT, one_thread, training
 
-from jobs.training.command import train_tiny
+from jobs.training.command import FULL, MINUTES, recipe_for, train_tiny
 from jobs.training.model import patch_states, pooled
-from jobs.training.stages import FULL, MINUTES, recipe_for
 from tango_core.benchmarks.shapes.render import render
 from tango_core.benchmarks.shapes.world import clip_at, sample_moments
 from tango_core.models import describe_model, load_encoder
@@ -53,14 +52,14 @@ def test_a_training_is_only_resumed_with_the_same_options(output):
 def test_the_saved_model_reproduces_the_trained_tokens(output):
     finished = training(output / "training")
     vision = finished.vision()
-    joint = finished.joint(vision, finished.language())
+    projector = finished.joint(vision, finished.language())
     clip = clip_at("validation", 0, 0)
     frames = render(clip, sample_moments(16, 4))
     encoder = load_encoder(describe_model("tiny", str(output), num_frames=4))
     features = encoder.encode(VideoFrames(frames, np.arange(4) * 2.0), frozenset())
     with torch.no_grad():
         states = patch_states(vision, torch.from_numpy(frames))
-        expected = pooled(joint.projector(states))
+        expected = pooled(projector(states))
     tokens = features.tokens.flatten(0, -2)
     torch.testing.assert_close(tokens, expected.flatten(0, 1), atol=0.02, rtol=0.02)
 
@@ -86,7 +85,7 @@ def test_a_resumed_stage_gives_the_same_weights(tmp_path, monkeypatch):
         raise StoppedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.training.stages.logger.info", stop)  # after the first checkpoint
+        patch.setattr("jobs.training.command.logger.info", stop)  # after the first checkpoint
         with pytest.raises(StoppedError):
             training(tmp_path / "parts").language()
     parts = training(tmp_path / "parts").language()

@@ -16,10 +16,9 @@ from playwright.sync_api import expect
 from served_viewer import served
 from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id, write_viewed_run
 
-from jobs.viewer import deep_link
-from jobs.viewer.command import opened
-from jobs.viewer.export import export_site
+from jobs.viewer.command import export_site, opened
 from jobs.viewer.frames import FrameDecoder
+from jobs.viewer.pages import deep_link
 from tango_core.compressors import build_method
 
 pytestmark = pytest.mark.system

@@ -13,7 +13,7 @@ import pytest
 from viewed_runs import write_viewed_run
 
 from jobs.viewer.command import newest_run
-from jobs.viewer.links import deep_link
+from jobs.viewer.pages import deep_link
 
 
 def test_links_quote_all_names():

@@ -9,8 +9,7 @@ import pytest
 from clips import clip as clip_file
 from viewed_runs import CELLS, HOSTILE, write_viewed_run
 
-from jobs.viewer.command import opened
-from jobs.viewer.export import export_site
+from jobs.viewer.command import export_site, opened
 from jobs.viewer.frames import FrameDecoder
 
 NO_FRAMES = FrameDecoder(pixels=0)

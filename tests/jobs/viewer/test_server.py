@@ -7,9 +7,8 @@ from clips import clip as clip_file
 from starlette.testclient import TestClient
 from viewed_runs import video_id, write_viewed_run
 
-from jobs.viewer.command import opened
+from jobs.viewer.command import SITE, build_app, opened
 from jobs.viewer.frames import FrameDecoder
-from jobs.viewer.server import SITE, build_app
 
 
 @pytest.fixture(scope="module")

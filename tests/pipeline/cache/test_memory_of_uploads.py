@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from simulated_device import SimulatedDevice
 
-from tango_core.models.towers.frame_batches import upload_clip
+from tango_core.models.towers.encoder import upload_clip
 
 MODEL = {"name": "tiny", "frames": {"num_frames": 4}}
 

@@ -76,5 +76,5 @@ def test_an_actor_loads_no_code_of_the_other_half(load, of_the_other):
         f"{load}(describe_model('tiny'))\n"
         "print([name for name in sys.modules if name.startswith(('tango_core', 'transformers'))])"
     )
-    assert "tango_core.models.llava.files" in loaded
+    assert "tango_core.models.llava.family" in loaded
     assert not [name for name in of_the_other if f"{name}'" in loaded]

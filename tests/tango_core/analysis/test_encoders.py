@@ -10,12 +10,18 @@ import torch
 from scipy.ndimage import label
 from scipy.stats import rankdata
 
-from tango_core.analysis.activations import MOST_ATTENDED, STATISTICS, ActivationStudy, describe
-from tango_core.analysis.attention import SignalProfile
 from tango_core.analysis.clusters import cluster_labels, fragmentation
-from tango_core.analysis.correlation import rank_correlation
-from tango_core.analysis.sinks import SinkCalibration, SinkRule
-from tango_core.models.sinks import PUBLISHED_SINKS, read_sinks
+from tango_core.analysis.coverage import rank_correlation
+from tango_core.analysis.sinks import (
+    MOST_ATTENDED,
+    STATISTICS,
+    ActivationStudy,
+    SignalProfile,
+    SinkCalibration,
+    SinkRule,
+    describe,
+)
+from tango_core.models.options import PUBLISHED_SINKS, read_sinks
 from tango_core.models.towers.trace import TowerTrace
 from tango_core.types import VisualFeatures
 

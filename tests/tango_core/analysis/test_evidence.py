@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from tango_core.analysis.evidence import best_for_all, surviving
-from tango_core.benchmarks.shapes.evidence import sprites_asked, tokens_of
-from tango_core.benchmarks.shapes.questions import questions
+from tango_core.benchmarks.shapes.questions import questions, sprites_asked, tokens_of
 from tango_core.benchmarks.shapes.world import clip_at
 from tango_core.combination import Combination
 from tango_core.compressors import build_method

@@ -55,24 +55,11 @@ def test_json_lines_may_hold_lists_numbers_and_nulls(read_table):
     assert question == Question("7", "How\u2028many?", ("1", "2"), 0, {"questions": "3"})
 
 
-@pytest.mark.parametrize(
-    ("answer", "index"),
-    [
-        ("A", 0),
-        ("c", 2),
-        ("(B)", 1),
-        ("B.", 1),
-        ("blue", 1),
-        (0, 0),
-        ("2", 2),
-        (" green ", 2),
-        ("", None),
-        (None, None),
-    ],
-)
-def test_an_answer_is_a_text_a_letter_or_an_index_from_0(load_row, answer, index):
-    item = load_row(options="red|blue|green", answer=answer)
-    assert item.questions[0].answer == index
+def test_an_answer_is_a_text_a_letter_or_an_index_from_0(load_row):
+    answers = {"A": 0, "c": 2, "(B)": 1, "B.": 1, "blue": 1, 0: 0, "2": 2, " green ": 2}
+    for answer, index in {**answers, "": None, None: None}.items():
+        item = load_row(options="red|blue|green", answer=answer)
+        assert item.questions[0].answer == index
 
 
 def test_letters_in_front_of_all_options_are_taken_off(load_row):
@@ -170,9 +157,9 @@ def test_a_folder_s_table_is_used_instead_of_its_files(folder):
 def test_a_root_that_is_no_place_for_videos_is_refused(folder):
     empty = folder / "empty"
     empty.mkdir()
-    with pytest.raises(ValueError, match="holds no videos"):
+    with pytest.raises(ValueError, match="is neither a folder with videos"):
         build_benchmark("custom", root=str(empty))
-    with pytest.raises(ValueError, match="neither a folder, nor a table"):
+    with pytest.raises(ValueError, match="is neither a folder with videos"):
         build_benchmark("custom", root=str(folder / "notes.txt"))
     with pytest.raises(ValueError, match=r"benchmark\.root is missing"):
         build_benchmark("custom")

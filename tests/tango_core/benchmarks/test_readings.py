@@ -6,11 +6,10 @@ import pytest
 from golden_files import GOLDEN_DIR
 
 from tango_core.benchmarks import benchmark_class
-from tango_core.benchmarks.public.charades_sta import charades_span, timelens_spans
 from tango_core.benchmarks.public.tempcompass import YES_OR_NO, options_in, rated
-from tango_core.benchmarks.public.videomme_v2 import harness_letter
-from tango_core.benchmarks.scoring.judge import judge
-from tango_core.benchmarks.scoring.spans import read_span, span_iou
+from tango_core.benchmarks.public.temporal_grounding import charades_span, timelens_spans
+from tango_core.benchmarks.public.videomme import harness_letter
+from tango_core.benchmarks.scoring.judge import judge, read_span, span_iou
 from tango_core.types import Question
 
 NEWER = json.loads((GOLDEN_DIR / "prompts_tempcompass_lvbench.json").read_text(encoding="utf-8"))

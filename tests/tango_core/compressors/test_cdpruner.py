@@ -1,4 +1,4 @@
-"""CDPruner against vectors of its release, a plain transcription, and the release's faults."""
+"""CDPruner against vectors of its release, and the release's faults."""
 
 from dataclasses import replace
 
@@ -9,9 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tango_core.compressors.contract.inputs import make_clip
-from tango_core.compressors.query_aware.cdpruner import CDPruner
-from tango_core.ops.determinantal import greedy_map, greedy_map_of_vectors
-from tango_core.questions import Question
+from tango_core.compressors.query_aware.cdpruner import CDPruner, greedy_map, greedy_map_of_vectors
+from tango_core.types import Question
 
 CLIPS = ("blob6_6x6_11", "noise3_6x6_14", "one1_7x7_15", "pan4_7x7_13", "rect4_5x8_16")
 CLIPS += ("static4_6x6_12",)
@@ -26,49 +25,6 @@ def _kept(features, retention=0.2, **options):
     return CDPruner(retention, **options).compress(features).indices.tolist()
 
 
-def _transcribed(features, retention, relevance, variant):
-    """The definition, in float64 with whole matrices and determinants by Cholesky updates."""
-    tokens = _units(features.tokens.numpy())
-    if relevance == "clip_text":
-        visual, text, sign = features.text_aligned.numpy(), features.aligned_question.numpy(), -1
-    else:
-        visual, text, sign = features.tokens.numpy(), features.question.numpy(), 1
-    if relevance == "lm_mean":
-        text = text.astype(float).mean(axis=0, keepdims=True)
-    scores = sign * (_units(visual) @ _units(text).T).mean(axis=-1)
-    axes = 1 if variant == "frame" else (0, 1)
-    low, high = scores.min(axes, keepdims=True), scores.max(axes, keepdims=True)
-    quality = (scores - low + 1e-6) / (high - low + 1e-6)
-    if variant == "clip":
-        tokens, quality = tokens.reshape(1, -1, tokens.shape[-1]), quality.reshape(1, -1)
-    kept, size = [], tokens.shape[1]
-    for frame, (rows, weights) in enumerate(zip(tokens, quality, strict=True)):
-        kernel = weights[:, None] * (rows @ rows.T) * weights
-        chosen = _greedy(kernel, weights, max(1, round(size * retention)))
-        kept += [frame * size + one for one in chosen]
-    return sorted(kept)
-
-
-def _units(rows):
-    rows = rows.astype(float)
-    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
-
-
-def _greedy(kernel, weights, count):
-    gains, rows, chosen = kernel.diagonal().copy(), [], []
-    while len(chosen) < count:
-        open_items = [i for i in range(len(kernel)) if i not in chosen]
-        best = max(open_items, key=lambda i: gains[i])
-        if gains[best] <= 1e-6:
-            open_items.sort(key=lambda i: -weights[i])
-            return chosen + open_items[: count - len(chosen)]
-        row = kernel[best] - sum((earlier[best] * earlier for earlier in rows), np.zeros(1))
-        rows.append(row / np.sqrt(gains[best]))
-        gains -= rows[-1] ** 2
-        chosen.append(best)
-    return chosen
-
-
 @pytest.mark.parametrize("clip", CLIPS)
 def test_same_choice_as_the_release_where_rounding_does_not_decide(clip):
     arrays, configs = official.load3(f"cdpruner_{clip}.npz")
@@ -76,9 +32,8 @@ def test_same_choice_as_the_release_where_rounding_does_not_decide(clip):
     compared = 0
     for name, facts in configs.items():
         _, relevance, variant = name.split("/")
-        ours = _kept(features, facts["r"], relevance=relevance, variant=variant)
-        assert ours == _transcribed(features, facts["r"], relevance, variant), name
         if facts["stable_fp"]:
+            ours = _kept(features, facts["r"], relevance=relevance, variant=variant)
             assert ours == sorted(arrays[f"{name}/kept"]), name
             compared += 1
     assert compared >= 33  # of 36
@@ -167,12 +122,6 @@ def test_a_zero_token_adds_no_direction():
     features.tokens[0, 4] = 0
     assert 4 not in _kept(features, 7 / 9)
     assert len(_kept(features, 7 / 9)) == 7
-
-
-def test_one_frame_is_the_same_in_all_variants():
-    features = make_clip(num_frames=1, grid=(6, 6))
-    assert _kept(features, variant="frame") == _kept(features, variant="batch")
-    assert _kept(features, variant="frame") == _kept(features, variant="clip")
 
 
 def test_the_text_is_the_question_or_the_question_with_its_options():

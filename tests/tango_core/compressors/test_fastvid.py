@@ -1,6 +1,5 @@
 """FastVID against its two official releases, and the clips on which they fail."""
 
-import numpy as np
 import official
 import pytest
 import torch
@@ -68,77 +67,11 @@ def test_a_frame_budget_loses_what_does_not_divide_and_a_segment_budget_does_not
         assert segment.num_kept == num_frames * 6
 
 
-def _naive_peaks(points, count):
-    """Density peaks with 4 neighbours, the token itself included, by the definition; ascending."""
-    distances = np.linalg.norm(points[:, None] - points[None], axis=-1) / np.sqrt(points.shape[1])
-    density = np.exp(-(np.sort(distances, axis=1)[:, :4] ** 2).mean(axis=1))
-    gaps = [
-        distances[i][density > density[i]].min() if (density > density[i]).any() else np.inf
-        for i in range(len(points))
-    ]
-    return np.sort(np.argsort(-(density * np.array(gaps)), kind="stable")[:count])
-
-
-def _naive_merge(features, salient, anchors_per_frame, own_anchors_merge, beta=0.6):
-    """One scene, one anchor at a time: {position: merged token}."""
-    num_frames, num_cells, dim = features.tokens.shape
-    flat = features.tokens.double().numpy().reshape(-1, dim)
-    order = np.argsort(-features.saliency.numpy(), axis=1, kind="stable")
-    rest = [np.sort(order[frame, salient[frame] :]) for frame in range(num_frames)]
-    pool = np.concatenate([cells + frame * num_cells for frame, cells in enumerate(rest)])
-    units = flat / np.linalg.norm(flat, axis=1, keepdims=True)
-    merged = {}
-    for frame, count in anchors_per_frame.items():
-        peaks = _naive_peaks(flat[rest[frame] + frame * num_cells], count)
-        anchors = rest[frame][peaks] + frame * num_cells
-        absorbed = pool if own_anchors_merge else np.setdiff1d(pool, anchors)
-        nearest = (units[absorbed] @ units[anchors].T).argmax(axis=1)
-        for number, anchor in enumerate(anchors):
-            members = absorbed[nearest == number]
-            weight = max(1 / (len(members) + 1), beta)
-            mean = flat[members].mean(axis=0) if len(members) else 0.0
-            merged[int(anchor)] = weight * flat[anchor] + (1 - weight) * mean
-    return merged
-
-
-@pytest.mark.parametrize(
-    ("variant", "salient", "anchors"),
-    [
-        ("frame", [4] * 11, {10: 7, 6: 7, 2: 7}),
-        # int(66 * 0.4) = 26 context tokens, so 40 salient ones.
-        ("segment", [4] * 7 + [3] * 4, {10: 9, 6: 9, 2: 8}),
-        # int(66 * 0.3) = 19 context tokens, so 47 salient ones.
-        ("segment", [5] * 3 + [4] * 8, {10: 7, 6: 6, 2: 6}),
-    ],
-)
-def test_several_anchor_frames_each_absorb_the_whole_segment(variant, salient, anchors):
-    ratio = 0.4 if salient[0] == 4 else 0.3
-    features, ours = _one_scene(11, (8, 8), retention=0.1, variant=variant, context_ratio=ratio)
-    expected = _naive_merge(features, salient, anchors, own_anchors_merge=variant == "frame")
-    tokens = dict(zip(ours.indices.tolist(), ours.tokens.numpy(), strict=True))
-    assert len(tokens) == sum(salient) + sum(anchors.values())
-    assert expected.keys() <= tokens.keys()
-    for position, token in expected.items():
-        np.testing.assert_allclose(tokens[position], token, rtol=1e-4, atol=1e-5)
-
-
 def test_anchors_sit_in_the_last_frame_and_every_stride_before_it():
     features, ours = _one_scene(10, (8, 8), retention=0.1)
     salient = features.saliency.topk(4, dim=1).indices + torch.arange(10)[:, None] * 64
     anchors = sorted(set(ours.indices.tolist()) - set(salient.flatten().tolist()))
     assert {index // 64 for index in anchors} == {9, 5, 1}
-
-
-def test_without_context_it_is_plain_top_k():
-    features, ours = _one_scene(6, (5, 5), retention=0.2, context_ratio=0.0)
-    best = features.saliency.topk(5, dim=1).indices + torch.arange(6)[:, None] * 25
-    assert torch.equal(ours.indices, best.flatten().sort().values)
-    assert torch.equal(ours.tokens, features.tokens.flatten(0, 1)[ours.indices])
-
-
-def test_beta_one_leaves_anchors_unmerged():
-    features, ours = _one_scene(6, (5, 5), retention=0.4, beta=1.0)
-    torch.testing.assert_close(ours.tokens, features.tokens.flatten(0, 1)[ours.indices])
 
 
 @pytest.mark.parametrize("variant", ["frame", "segment"])

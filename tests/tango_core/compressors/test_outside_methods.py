@@ -10,7 +10,7 @@ from methods_as_files import COMPRESS, FIRST, HEAD, forget
 
 from pipeline.cache.directory import open_cache
 from tango_core import code_identity, extensions
-from tango_core.compressors import METHODS, build_method
+from tango_core.compressors import build_method
 from tango_core.compressors.contract import check_method
 from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.in_llm.fastv import FastV
@@ -78,13 +78,6 @@ def test_a_method_named_like_a_shipped_one_is_told_apart(write):
     assert (own.name, shipped.name) == (name, "tango")
     assert own.compressor.identity() != shipped.compressor.identity()
     assert own.compressor.identity()["name"] == "tango"
-
-
-def test_a_name_that_is_not_ascii_is_safe_in_a_folder(write):
-    write("accent_module.py", FIRST.replace("class First", "class Prémier"))
-    method = build_method("accent_module:Prémier", retention=0.5)
-    assert method.name == "Pr-mier"
-    assert method.compressor.identity()["name"] == "pr-mier"
 
 
 def test_a_pruner_from_outside_runs_inside_the_model(write):
@@ -211,10 +204,6 @@ def test_a_broken_promise_is_found(write, body):
     failure = next(result.failure for result in results if result.promise == BROKEN[body])
     assert failure
     assert "\n" not in failure
-
-
-def test_shipped_names_show_as_they_are():
-    assert [extensions.short_name(name) for name in METHODS] == list(METHODS)
 
 
 def test_a_method_inside_the_language_model_is_known_by_what_it_derives_from_as_well(

@@ -54,17 +54,6 @@ def test_a_frame_is_clustered_by_density_and_averaged(seed):
     np.testing.assert_allclose(ours.tokens.numpy(), means, rtol=1e-5, atol=1e-6)
 
 
-def test_static_places_are_averaged_over_their_scene():
-    scenes = make_clip(num_frames=2, grid=(5, 5), kind="noise", dim=64).tokens
-    noise = make_clip(num_frames=8, grid=(5, 5), kind="noise", seed=1, dim=64).tokens
-    features = make_clip(num_frames=8, grid=(5, 5), dim=64)
-    features.tokens[:] = 3 * scenes.repeat_interleave(4, dim=0) + 0.1 * noise
-    ours = _compress(features, retention=0.25)
-    assert ours.indices.tolist() == [*range(25), *range(100, 125)]
-    averages = features.tokens.view(2, 4, 25, 64).mean(dim=1)
-    torch.testing.assert_close(ours.tokens, averages.flatten(0, 1))
-
-
 def test_a_frozen_clip_keeps_one_frame_at_most():
     features = make_clip(num_frames=8, grid=(4, 4), kind="static")
     ours = _compress(features, retention=0.5)
@@ -84,10 +73,3 @@ def test_keeps_exactly_its_share_of_a_moving_clip(num_frames, retention):
     features = make_clip(num_frames=num_frames, grid=(5, 7), kind="noise")
     expected = max(1, round(num_frames * 35 * retention))
     assert _compress(features, retention=retention).num_kept == expected
-
-
-def test_copies_form_clusters_that_are_never_empty():
-    features = make_clip(num_frames=3, grid=(6, 6), kind="duplicates")
-    ours = _compress(features, retention=0.3)
-    assert ours.num_kept == round(0.3 * 108)
-    assert (ours.tokens.abs().sum(dim=1) > 0).all()

@@ -3,7 +3,6 @@
 import numpy as np
 import official
 import pytest
-import torch
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
@@ -54,34 +53,9 @@ def test_frames_of_196_keep_the_published_numbers(percent, kept):
     assert _compress(features, retention=percent / 100).num_kept == 2 * kept
 
 
-def test_without_contextual_tokens_it_is_plain_top_k():
-    features = make_clip(num_frames=4, grid=(6, 6))
-    ours = _compress(features, retention=0.25, contextual_ratio=0)
-    plain = build_method("topk", retention=0.25, score="attention").compressor.compress(features)
-    assert torch.equal(ours.indices, plain.indices)
-    assert torch.equal(ours.tokens, plain.tokens)
-
-
-def test_contextual_token_is_its_target_plus_the_mean_of_what_it_absorbs():
-    features = make_clip(num_frames=1, grid=(2, 2), kind="noise")
-    features.attention[:] = torch.tensor([0.1, 0.2, 0.4, 0.3])
-    ours = _compress(features, retention=0.5, contextual_ratio=0.25)
-    assert ours.indices.tolist() == [0, 2]
-    frame = features.tokens[0]
-    torch.testing.assert_close(ours.tokens[0], frame[0] + (frame[1] + frame[3]) / 2)
-    assert torch.equal(ours.tokens[1], frame[2])
-
-
 def test_at_least_one_token_of_a_frame_is_dominant():
     features = make_clip(num_frames=3, grid=(4, 5))
     ours = _compress(features, retention=0.05, contextual_ratio=1.0)
     assert ours.indices.tolist() == [
         frame * 20 + int(features.attention[frame].argmax()) for frame in range(3)
     ]
-
-
-def test_equal_scores_keep_the_lowest_positions():
-    features = make_clip(num_frames=2, grid=(3, 4))
-    features.attention[:] = 1 / 12
-    ours = _compress(features, retention=0.25, contextual_ratio=0)
-    assert ours.indices.tolist() == [0, 1, 2, 12, 13, 14]

@@ -36,7 +36,7 @@ DAGGER = {"name": "fastv-merge", "layer": 18, "retention": 0.5}
         ("holitom", {"beta": -0.1}, "^beta must be"),
         ("prunevid", {"tau": 1.5}, "^tau must be"),
         ("prunevid", {"temporal_ratio": 0.0}, "^temporal_ratio must be"),
-        ("vcast", {"temperature": float("nan")}, "temperature must be from 1e-6 to 1e6"),
+        ("vcast", {"temperature": float("nan")}, r"temperature must be in \[1e-06, 1000000.0\]"),
         ("block", {"factor": 0}, "factor"),
         ("dart", {"retention": 0.5, "visual_pivots": 0}, "visual_pivots"),
         ("uniform", {"retntion": 0.1}, r"no option 'retntion'.*its options are"),

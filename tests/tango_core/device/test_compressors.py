@@ -8,7 +8,6 @@ from simulated_device import SimulatedDevice, describe
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import CLIPS, make_clip
-from tango_core.compressors.tango.selection import group_by_size
 
 CASES = list(compressor_cases())
 NAMES = [f"{name} {options}" for name, options in CASES]
@@ -129,18 +128,3 @@ def test_half_precision_keeps_the_same(dtype):
         _assert_same_tokens(video, expected, name)
         assert video.tokens.dtype == dtype
         assert device.reads <= MOST_READS
-
-
-@pytest.mark.parametrize(
-    ("sizes", "on_cpu", "on_device"),
-    [
-        ([], [], []),
-        ([30, 29, 30], [[0, 2, 1]], [[0, 2, 1]]),
-        ([30, 24, 28], [[0], [2], [1]], [[0, 2, 1]]),
-        ([3000, 100, 90, 110], [[0], [3], [1], [2]], [[0], [3, 1, 2]]),
-        ([900, 400, 150, 70], [[0], [1], [2], [3]], [[0, 1, 2, 3]]),
-    ],
-)
-def test_pools_of_about_one_size_share_a_shape(sizes, on_cpu, on_device):
-    assert group_by_size(sizes, torch.device("cpu")) == on_cpu
-    assert group_by_size(sizes, torch.device("cuda")) == on_device

@@ -13,7 +13,7 @@ from tango_core.metrics import (
     clustered_accuracy,
     compare_paired,
 )
-from tango_core.metrics.comparison import real_sign_flip_p_value, sign_flip_p_value
+from tango_core.metrics.comparison import real_sign_flip_p_value
 from tango_core.metrics.intervals import mean_of_clips
 
 
@@ -45,14 +45,6 @@ class TestMean:
         )
         assert (copied.num_questions, copied.num_clusters) == (320, 80)
         assert copied.num_effective == alone.num_effective == 80
-
-    def test_the_order_of_clips_makes_no_difference(self):
-        rng = np.random.default_rng(1)
-        sizes = rng.integers(1, 4, 50)
-        sums = sizes * rng.random(50)
-        order = rng.permutation(50)
-        found, again = mean_of_clips(sums, sizes), mean_of_clips(sums[order], sizes[order])
-        assert (again.low, again.high) == pytest.approx((found.low, found.high), abs=1e-12)
 
     @pytest.mark.parametrize("scores", [[0.0] * 9, [1.0] * 9, [0.4] * 9, [0.7]])
     def test_scores_that_do_not_vary_have_a_wide_interval(self, scores):
@@ -87,15 +79,6 @@ class TestComparison:
         far = (sums > total + 1e-9).mean() + (np.abs(sums - total) <= 1e-9).mean() / 2
         assert real_sign_flip_p_value(changes) == pytest.approx(far)
 
-    @pytest.mark.parametrize("num_clips", [10, 60, 1500])
-    def test_whole_numbers_have_nearly_the_same_p_both_ways(self, num_clips):
-        changes = np.random.default_rng(6).integers(-2, 3, num_clips) + (
-            np.arange(num_clips) % 17 == 0
-        )
-        assert real_sign_flip_p_value(changes) == pytest.approx(
-            sign_flip_p_value(changes), abs=0.015
-        )
-
     def test_a_true_null_hypothesis_is_rejected_in_about_five_percent(self):
         rng, rejected = np.random.default_rng(9), 0
         for _ in range(250):
@@ -103,17 +86,6 @@ class TestComparison:
             found = compare_paired(ours.ravel(), theirs.ravel(), np.repeat(np.arange(40), 2))
             rejected += found.p_value < 0.05
         assert 0.01 <= rejected / 250 <= 0.1
-
-    def test_interval_and_counts_are_of_the_scores(self):
-        rng = np.random.default_rng(10)
-        theirs = draw_scores(rng, 80, 1).ravel()
-        ours = np.clip(theirs + rng.normal(0.1, 0.05, 80), 0, 1)
-        found = compare_paired(ours, theirs, np.arange(80))
-        assert found.difference == pytest.approx((ours - theirs).mean())
-        assert found.low < found.difference < found.high
-        assert found.num_gained == (ours > theirs).sum()
-        assert found.num_lost == (ours < theirs).sum()
-        assert found.p_value < 0.001
 
 
 class TestMetrics:

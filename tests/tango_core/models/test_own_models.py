@@ -11,14 +11,12 @@ from jobs.run.build import build
 from tango_core.errors import InputError
 from tango_core.extensions import announced
 from tango_core.models import (
-    FamilyOptions,
     describe_model,
     harness_settings,
     load_encoder,
     load_language_model,
     model_entry,
 )
-from tango_core.models.options import checked_options
 from tango_core.types import CompressedVideo, Prompt
 
 MODULE = """
@@ -26,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tango_core.models import ModelEntry
-from tango_core.models.llava.family import LlavaOptions, llava_family
+from tango_core.models.llava.family import LlavaFamily, LlavaOptions
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Options(LlavaOptions):
     level: int | None = None
 
 
-FAMILY = llava_family(Options, harness={"lmms_eval": {"sampling": "middles"}})
+FAMILY = LlavaFamily(Options, harness={"lmms_eval": {"sampling": "middles"}})
 my_model = ModelEntry("models_of_mine", None, 4)
 """
 NAME = "models_of_mine:my_model"
@@ -128,9 +126,3 @@ def test_mistakes_end_in_one_line(name, options, words):
     with pytest.raises(ValueError, match=words) as error:
         describe_model(name, **options)
     assert "\n" not in str(error.value)
-
-
-def test_a_family_without_options_refuses_all():
-    assert checked_options(FamilyOptions, "plain", {"pooling": None}) == FamilyOptions()
-    with pytest.raises(ValueError, match=r"^model\.pooling is no setting of model plain; leave it"):
-        checked_options(FamilyOptions, "plain", {"pooling": "average"})

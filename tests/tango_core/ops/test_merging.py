@@ -1,4 +1,4 @@
-"""Merging: the weights of a cluster, and sums over bags."""
+"""Merging: the weights of a cluster, and sums over bags and over runs of frames."""
 
 import pytest
 import torch
@@ -9,17 +9,11 @@ from tango_core.ops import merging
 from tango_core.ops.merging import (
     COMPARED,
     cluster_sums,
+    find_runs,
     gather_weighted,
     member_weights,
     most_similar,
 )
-
-
-def merge_clusters(tokens, labels, centers, beta):
-    """(C, D) merged tokens of one group, as Tango puts its two operations together."""
-    members = torch.ones(1, len(labels), dtype=torch.bool)
-    weights = member_weights(labels[None], centers[None], members, beta)[0]
-    return cluster_sums(tokens, labels, len(centers), weights)
 
 
 @given(
@@ -40,30 +34,6 @@ def test_weights_of_a_cluster_add_up_to_one_and_favour_its_centre(seed, num_poin
     torch.testing.assert_close(sums, torch.ones(num_centers))
     assert (weights[centers] >= max(beta, 0) - 1e-6).all()
     assert (weights >= 0).all()
-
-
-@pytest.mark.parametrize(("size", "expected"), [(1, 1.0), (2, 0.8), (5, 0.68)])
-def test_the_centre_weighs_three_fifths_and_its_share_of_the_mean(size, expected):
-    labels = torch.zeros(1, size, dtype=torch.int64)
-    members = torch.ones(1, size, dtype=torch.bool)
-    weights = member_weights(labels, torch.tensor([[size - 1]]), members, beta=0.6)
-    assert float(weights[0, -1]) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("beta", "expected"), [(0.0, 20.0), (0.6, 12.0), (1.0, 0.0)])
-def test_a_centre_is_blended_with_the_mean_of_its_cluster(beta, expected):
-    tokens = torch.tensor([[0.0], [30.0], [60.0]])
-    merged = merge_clusters(tokens, torch.zeros(3).long(), torch.tensor([0]), beta)
-    assert merged.item() == pytest.approx(expected, abs=1e-5)
-
-
-def test_clusters_do_not_mix_and_keep_the_order_of_their_centres():
-    tokens = torch.eye(6)
-    labels, centers = torch.tensor([1, 0, 0, 1, 2, 1]), torch.tensor([2, 0, 4])
-    merged = merge_clusters(tokens, labels, centers, beta=0.6)
-    means = torch.stack([tokens[[1, 2]].mean(0), tokens[[0, 3, 5]].mean(0), tokens[4]])
-    expected = 0.6 * tokens[centers] + 0.4 * means
-    torch.testing.assert_close(merged, expected)
 
 
 def test_padding_and_outsiders_weigh_nothing():
@@ -115,3 +85,95 @@ def test_the_most_similar_anchor_is_that_of_the_highest_cosine(num_rows):
 def test_the_first_of_equal_anchors_is_taken():
     tokens = torch.tensor([[3.0, 4.0], [3.0, 4.0], [1.0, 1.0], [0.0, 0.0]])
     assert most_similar(tokens, torch.tensor([2, 3]), torch.tensor([0, 1])).tolist() == [0, 0]
+
+
+STEP, FRAMES, DIM = 5, 6, 7
+
+
+def _tokens(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(FRAMES * STEP, DIM, generator=generator).to(dtype)
+
+
+def _map(*bags):
+    """Sources, offsets and weights of bags of (first position, frames, weight) runs."""
+    terms = [
+        [(start + frame * STEP, weight) for start, frames, weight in bag for frame in range(frames)]
+        for bag in bags
+    ]
+    flat = [term for bag in terms for term in bag]
+    ends = torch.tensor([0, *(len(bag) for bag in terms)]).cumsum(0)
+    places, weights = zip(*flat, strict=True)
+    return torch.tensor(places), ends, torch.tensor(weights)
+
+
+# Merged places of two segments, kept tokens of one frame, and a token of both.
+MERGED = _map(
+    [(0, 3, 0.2), (2, 3, 0.1)],
+    [(1, 1, 1.0)],
+    [(3, 1, 0.25), (15, 3, 0.25)],
+    [(17, 3, 0.3), (16, 3, 0.05)],
+)
+# Averages of stretches of frames at every place but one.
+POOLED = _map(
+    *([(cell, 2, 0.5)] for cell in range(5)),
+    *([(10 + cell, 4, 0.25)] for cell in (0, 1, 3, 4)),
+)
+
+
+def test_runs_follow_from_the_map():
+    runs = find_runs(*MERGED, STEP)
+    assert runs.starts.tolist() == [0, 2, 1, 3, 15, 17, 16]
+    assert runs.lengths.tolist() == [3, 3, 1, 1, 3, 3, 3]
+    assert runs.offsets.tolist() == [0, 2, 3, 5, 7]
+
+
+def test_terms_of_other_weights_places_or_tokens_are_other_runs():
+    sources, offsets, weights = _map([(0, 3, 0.2), (15, 3, 0.2)], [(1, 4, 0.25)])
+    assert find_runs(sources, offsets, weights, STEP).lengths.tolist() == [6, 4]
+    assert find_runs(sources, torch.tensor([0, 3, 10]), weights, STEP).lengths.tolist() == [3, 3, 4]
+    weights[3:] = 0.1
+    assert find_runs(sources, offsets, weights, STEP).lengths.tolist() == [3, 3, 4]
+
+
+def test_a_map_without_runs_is_left_to_single_terms():
+    sources = torch.arange(8)
+    assert find_runs(sources, torch.tensor([0, 4, 8]), torch.ones(8), STEP) is None
+    assert find_runs(sources[:0], torch.tensor([0, 0]), torch.ones(0), STEP).offsets.tolist() == [
+        0,
+        0,
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("terms", [MERGED, POOLED], ids=["merged", "pooled"])
+def test_runs_give_the_sums_of_single_terms(terms, dtype, monkeypatch):
+    monkeypatch.setattr(merging, "CELLS", 2)
+    tokens = _tokens(dtype)
+    sources, offsets, weights = terms
+    sums = find_runs(sources, offsets, weights, STEP).combine(tokens)
+    assert sums.dtype == torch.float32
+    torch.testing.assert_close(sums, gather_weighted(tokens, sources, offsets, weights))
+
+
+@given(seed=st.integers(0, 10_000), num_kept=st.integers(1, 9), longest=st.integers(1, FRAMES))
+@settings(max_examples=60, deadline=None)
+def test_any_map_gives_the_sums_of_single_terms(seed, num_kept, longest):
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(most):
+        return int(torch.randint(most, (1,), generator=generator))
+
+    bags = []
+    for _ in range(num_kept):
+        lengths = [1 + draw(longest) for _ in range(1 + draw(3))]
+        bags.append(
+            [(draw((FRAMES - frames + 1) * STEP), frames, (1 + draw(4)) / 4) for frames in lengths]
+        )
+    sources, offsets, weights = _map(*bags)
+    runs = find_runs(sources, offsets, weights, STEP)
+    if runs is None:
+        assert 4 * sum(len(bag) for bag in bags) > 3 * len(sources)
+        return
+    sums = gather_weighted(_tokens(), sources, offsets, weights)
+    torch.testing.assert_close(runs.combine(_tokens()), sums)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tango_core.ops.segmentation import (
     adjacent_products,
-    adjacent_similarity,
+    cosines,
     cut_segments,
     dyseg_cuts,
     static_segments,
@@ -19,6 +19,11 @@ from tango_core.ops.segmentation import (
 
 GOLDEN = GOLDEN_DIR / "unit_segmentation.npz"
 TABLES = ["rand12", "rand16", "all_static", "none", "T2", "T1", "T64"]
+
+
+def adjacent_similarity(tokens):
+    squares, products = adjacent_products(tokens)
+    return cosines(squares.sqrt(), products)
 
 
 def _savings(unchanged, lengths):

@@ -8,9 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tango_core.ops.st_rope import (
-    rotate,
-    rotation_buffer,
-    rotation_tables,
     section_widths,
     st_rope,
 )
@@ -73,31 +70,6 @@ def test_half_precision_tokens_do_not_round_the_clock():
     assert torch.equal(st_rope(tokens.bfloat16(), late, (2, 2)), exact)
     same_time = st_rope(tokens.bfloat16(), torch.tensor([1000.0, 1000.0]), (2, 2))
     assert not torch.allclose(same_time, exact, atol=1e-3)
-
-
-def test_only_distinct_positions_are_tabulated():
-    tables = rotation_tables(3584, torch.arange(32), (14, 14))
-    assert tables.time.numel() + tables.row.numel() + tables.column.numel() == 2 * (
-        32 * 598 + (14 + 14) * 597
-    )
-
-
-def test_a_selection_of_tokens_rotates_as_in_the_whole_clip():
-    tokens, times = _tokens(4, (3, 5), 24), torch.tensor([0.0, 2.0, 3.5, 9.0]).double()
-    whole = st_rope(tokens, times, (3, 5))
-    units = torch.nn.functional.normalize(tokens, dim=-1)
-    frames, cells = torch.tensor([3, 3, 3, 1, 1, 1]), torch.tensor([0, 7, 14, 4, 4, 9])
-    at = (frames, cells)
-    tables = rotation_tables(24, times, (3, 5))
-    places = tables.of_spatial(cells)
-    ours = rotation_buffer((6,), tables)
-    rotate(units[at], [tables.of_frames(frames), *places], out=ours)
-    torch.testing.assert_close(ours[..., :4].flatten(1), whole[at])
-    without_time = rotation_buffer((6,), tables)
-    rotate(units[at], places, out=without_time)
-    assert torch.equal(without_time[:, 2:], ours[:, 2:])
-    assert torch.equal(without_time[:, :2, :4].flatten(1), units[at][:, :8])
-    assert not ours[..., 4:].any()
 
 
 def test_an_odd_width_is_an_error():

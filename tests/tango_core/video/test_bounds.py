@@ -1,5 +1,6 @@
-"""Where a clip starts and ends, and which of its frames a sampling rule takes."""
+"""Where a clip starts and ends, which of its frames a rule takes, which library decodes it."""
 
+import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from clips import AFTER_DROPS, WITH_DROPS, clip
 from numbered_videos import numbers_of
 
-from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
+from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, decoder_versions
 from tango_core.video.index import read_index
 
 
@@ -80,19 +81,6 @@ def test_a_clip_behind_drops_holds_the_frames_of_its_seconds(name):
     assert numbers_of(frames.pixels)[-1] == 115
 
 
-@pytest.mark.skipif(find_spec("decord") is None, reason="decord has no wheel here")
-class TestDecordOnRequest:
-    @pytest.mark.parametrize("name", EXACT_BY_DECORD)
-    def test_it_gets_the_times_from_the_numbers(self, name):
-        frames = decode_frames(str(clip(name)), FrameSpec(60, decoder="decord"))
-        np.testing.assert_allclose(frames.timestamps, np.array(AFTER_DROPS) / 15, atol=1e-9)
-
-    @pytest.mark.parametrize("name", sorted(WITH_DROPS.keys() - set(EXACT_BY_DECORD)))
-    def test_it_is_refused_where_frames_cannot_be_told_apart(self, name):
-        with pytest.raises(VideoDecodeError, match=r"dropped frames; .*decoder: auto"):
-            decode_frames(str(clip(name)), FrameSpec(60, decoder="decord"))
-
-
 def test_a_packet_that_is_never_shown_does_not_shift_the_frames_behind_it():
     """120 packets, of which number 60 is never shown."""
     frames = decode_frames(str(clip("hidden_frame.avi")), FrameSpec(8), (3.0, 4.0))
@@ -110,3 +98,60 @@ def test_length_and_rate_count_what_was_dropped():
     assert read_index(str(clip("drops_cinepak.avi"))).rate == pytest.approx(7.5)
     frames = decode_frames(str(clip("drops_cinepak.avi")), FrameSpec(4))
     assert frames.source.duration_s == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "doubt"),
+    [
+        ("open_gop.mp4", "open groups of pictures"),
+        ("h265_open_gop.mp4", "codec hevc"),
+        ("vp9.webm", "codec vp9"),
+        ("variable_rate.mkv", "variable frame rate"),
+        ("two_streams.mp4", "2 video streams"),
+        ("edit_list.mp4", "an edit list hides frames"),
+        ("transport_stream.ts", "container mpegts"),
+        ("ten_bit.mp4", "pixel format yuv420p10le"),
+        ("old_x264.mp4", "pixel format yuv444p"),
+    ],
+)
+def test_what_decord_does_not_read_exactly_is_known(name, doubt):
+    assert read_index(str(clip(name))).decord_doubt == doubt
+
+
+@pytest.mark.skipif(find_spec("decord") is None, reason="decord has no wheel here")
+class TestDecordOnRequest:
+    @pytest.mark.parametrize("name", EXACT_BY_DECORD)
+    def test_it_gets_the_times_from_the_numbers(self, name):
+        frames = decode_frames(str(clip(name)), FrameSpec(60, decoder="decord"))
+        np.testing.assert_allclose(frames.timestamps, np.array(AFTER_DROPS) / 15, atol=1e-9)
+
+    @pytest.mark.parametrize("name", sorted(WITH_DROPS.keys() - set(EXACT_BY_DECORD)))
+    def test_it_is_refused_where_frames_cannot_be_told_apart(self, name):
+        with pytest.raises(VideoDecodeError, match=r"dropped frames; .*decoder: auto"):
+            decode_frames(str(clip(name)), FrameSpec(60, decoder="decord"))
+
+    @pytest.mark.parametrize("name", ["old_x264.mp4", "old_x264.mkv"])
+    def test_it_refuses_what_it_reads_wrong(self, name):
+        with pytest.raises(VideoDecodeError, match=r"H\.264 4:4:4 wrong; .* auto") as caught:
+            decode_frames(str(clip(name)), FrameSpec(4, decoder="decord"))
+        assert str(caught.value).startswith(f"{clip(name)}: ")
+
+    def test_a_hole_is_seen_all_the_same(self):
+        frames = decode_frames(str(clip("hole.mkv")), FrameSpec(8, decoder="decord"))
+        assert "has lost frames between" in frames.damage[0]
+
+
+def test_decord_where_it_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "decord", None)  # an import of None raises ImportError
+    with pytest.raises(ValueError, match="decoder 'decord' does not load"):
+        decode_frames(str(clip("closed_gop.mp4")), FrameSpec(4, decoder="decord"))
+
+
+@pytest.mark.skipif(find_spec("torchcodec") is not None, reason="the extra is installed")
+def test_torchcodec_without_its_extra_names_the_extra():
+    for attempt in (
+        lambda: decode_frames(str(clip("closed_gop.mp4")), FrameSpec(4, decoder="torchcodec")),
+        lambda: decoder_versions("torchcodec"),
+    ):
+        with pytest.raises(ValueError, match=r"pip install 'tango-video\[torchcodec\]'"):
+            attempt()

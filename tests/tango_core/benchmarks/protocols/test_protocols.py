@@ -1,15 +1,19 @@
-"""Prompts byte for byte, and what each harness makes of replies as models really write them."""
+"""Prompts byte for byte, and what each version of each harness makes of replies."""
 
 import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import releases
 from golden_files import GOLDEN_DIR
-from releases import PROTOCOLS
+from outside_benchmarks import WHOLE_ROWS, write_modules
+from releases import PROTOCOLS, load, mlvu_release, write_json
+from releases import RECORDED as TASKS
 
-from tango_core.benchmarks import benchmark_class
+from tango_core.benchmarks import benchmark_class, build_benchmark
 from tango_core.benchmarks.protocols.harnesses import infer_option
+from tango_core.benchmarks.protocols.protocol import harness_of, listed_name
 from tango_core.benchmarks.tables import options_in
 from tango_core.models.language.chat import QWEN_1_5
 from tango_core.types import Question
@@ -158,21 +162,6 @@ def test_our_reading_is_strict_and_the_same_under_every_protocol():
 
 
 @pytest.mark.parametrize(
-    ("reply", "scores"),
-    [
-        # In the order of `HARNESSES`; B is right.
-        ("A. A cup.\nB. A bag.", [0, 0, 0, 0, 0, 0, 0, 0]),
-        ("B. A bag.\nC. A book.\nD. A pen.", [1, 1, 1, 0, 1, 1, 1, 0]),
-        ("A RuntimeError was raised", [0, 0, 0, 0, 0, 0, 0, 0]),
-        ("B:\\clips\\BOX.mp4 cannot be opened", [1, 0, 1, 0, 1, 1, 1, 0]),
-    ],
-)
-def test_what_the_harnesses_count_for_replies_that_are_not_recorded(reply, scores):
-    found = [PROTOCOLS[b][p].harness_score(reply, QUESTION) for b, p in HARNESSES]
-    assert found == scores
-
-
-@pytest.mark.parametrize(
     ("reply", "letter"),
     [
         ("The answer is B", "B"),
@@ -195,6 +184,14 @@ def test_what_the_harnesses_count_for_replies_that_are_not_recorded(reply, score
 def test_vlmevalkit_infers_an_option_from_text(reply, letter):
     choices = {"A": "red", "B": "dark red", "C": "blue"}
     assert infer_option(reply, choices) == letter
+    if "**B**" in reply:  # before change 1552 a letter behind "answer is" did not count
+        assert infer_option(reply, choices, stated=False) == "Z"
+
+
+def test_vlmevalkit_compares_white_space_of_options_too():
+    replies = {"Shelf ": "A", "on the shelf ": "A", "Shelf": "Z"}
+    found = {reply: infer_option(reply, {"A": "Shelf ", "B": "Table"}) for reply in replies}
+    assert found == replies
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
@@ -212,19 +209,6 @@ def test_nothing_is_scored_where_the_answers_are_hidden():
         assert protocol.read_choice("A", question) == 0
 
 
-def test_vlmevalkit_found_no_letter_behind_answer_is_before_change_1552():
-    choices = {"A": "red", "B": "dark red", "C": "blue"}
-    reply = "The correct answer is **B**. Here's why: it is by far the darkest"
-    assert infer_option(reply, choices, stated=False) == "Z"
-
-
-@pytest.mark.parametrize(
-    ("reply", "letter"), [("Shelf ", "A"), ("on the shelf ", "A"), ("Shelf", "Z")]
-)
-def test_vlmevalkit_compares_white_space_of_options_too(reply, letter):
-    assert infer_option(reply, {"A": "Shelf ", "B": "Table"}) == letter
-
-
 def test_options_beyond_d():
     question = Question("q", "Which?", ("a1", "b2", "c3", "d4", "e5"), answer=4)
     right = {key: PROTOCOLS[key[0]][key[1]].harness_score("E", question) for key in HARNESSES}
@@ -235,3 +219,130 @@ def test_a_question_without_a_right_option_is_never_right_in_mlvu():
     question = Question("q", "Which?", ("red", "blue"), answer=None)
     for protocol in PROTOCOLS["mlvu"].values():
         assert [protocol.harness_score(reply, question) for reply in ("A", "B", "red")] == [0, 0, 0]
+
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+RECORDED = json.loads((FIXTURES / "recorded_scores" / "scores.json").read_text(encoding="utf-8"))
+QUESTIONS = {
+    name: Question("q", asked["text"], tuple(asked["choices"]), asked["answer"])
+    for name, asked in RECORDED["questions"].items()
+}
+
+
+def table(rule):
+    """(question, reply, recorded score) of one rule."""
+    column = RECORDED["rules"].index(rule)
+    return [(QUESTIONS[name], reply, row[column]) for name, reply, row in RECORDED["replies"]]
+
+
+@pytest.mark.parametrize("rule", RECORDED["rules"])
+def test_a_rule_counts_what_its_harness_counts(rule):
+    benchmark, name = rule.split(" ")
+    score = PROTOCOLS[benchmark][name].harness_score
+    rows = table(rule)
+    assert [score(reply, question) for question, reply, _ in rows] == [row[2] for row in rows]
+
+
+def test_every_version_of_every_public_benchmark_is_recorded():
+    rules = {
+        f"{benchmark} {name}"
+        for benchmark, protocols in PROTOCOLS.items()
+        for name in protocols
+        if "@" in name and name.partition("@")[0] in ("vlmevalkit", "lmms_eval")
+    }
+    assert rules == set(RECORDED["rules"])
+    assert len(RECORDED["replies"]) >= 4 * 40
+    for rule in rules:
+        assert min(Counter(score for _, _, score in table(rule)).get(x, 0) for x in (0, 1)) >= 10
+
+
+def scores(benchmark, name):
+    """What one protocol counts for all replies."""
+    score = PROTOCOLS[benchmark][name].harness_score
+    return [score(reply, QUESTIONS[question]) for question, reply, _ in RECORDED["replies"]]
+
+
+def test_versions_ask_alike_and_differ_where_their_rules_changed():
+    newest = {"vlmevalkit@2026-05": "vlmevalkit", "lmms_eval@2024-10": "lmms_eval"}
+    changed = {
+        benchmark: {
+            old for old, new in newest.items() if scores(benchmark, old) != scores(benchmark, new)
+        }
+        for benchmark in PROTOCOLS
+    }
+    assert changed == {
+        "videomme": {"lmms_eval@2024-10"},
+        "mvbench": {"vlmevalkit@2026-05"},
+        "longvideobench": set(),
+        "mlvu": {"vlmevalkit@2026-05", "lmms_eval@2024-10"},
+    }
+    for protocols in PROTOCOLS.values():
+        for name, protocol in protocols.items():
+            bare = protocols[name.partition("@")[0]]
+            assert (protocol.render, protocol.read_choice, protocol.macro) == (
+                bare.render,
+                bare.read_choice,
+                bare.macro,
+            )
+
+
+SPLITS = {"activitynet_captions": {"split": "timelens"}}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_prompts_scores_and_samples_are_those_of_lmms_eval_s_own_code(name, tmp_path):
+    recorded, write = TASKS[name], getattr(releases, f"{name}_release")
+    benchmark = load(name, write(tmp_path), protocol="lmms_eval", **SPLITS.get(name, {}))
+    records, protocol = benchmark.records(), benchmark.protocol
+    prompts = [protocol.render(record.question) for record in records]
+    assert [prompt.before + prompt.after for prompt in prompts] == recorded["prompts"]
+    ours = [
+        (at, reply, protocol.harness_score(reply, records[at].question))
+        for at, reply, _ in recorded.get("replies", [])
+    ]
+    assert ours == [
+        (at, reply, pytest.approx(value)) for at, reply, value in recorded.get("replies", [])
+    ]
+    samples = benchmark.lmms_eval_samples
+    if "targets" in recorded:
+        assert [samples.target(record) for record in records] == list(map(str, recorded["targets"]))
+    reply = "1 - 2" if name == "activitynet_captions" else "B"
+    for record, metrics in zip(records, recorded.get("metrics", []), strict=False):
+        assert samples.metrics(record, reply) == metrics
+
+
+DATED = ["vlmevalkit@e8e78f05", "vlmevalkit@2026-05", "lmms_eval@0.7.3", "lmms_eval@2024-10"]
+
+
+@pytest.mark.parametrize("name", ["vlmevalkit", "lmms_eval", *DATED])
+def test_every_benchmark_takes_every_version_and_records_the_name_it_was_given(name, tmp_path):
+    mlvu = build_benchmark("mlvu", root=str(mlvu_release(tmp_path)), protocol=name)
+    assert mlvu.protocol.name == name
+    assert mlvu.protocol.harness_score is mlvu.protocols[name].harness_score
+    # The embedded world is in no harness: it has one protocol under every name.
+    shapes = build_benchmark("shapes", root=str(tmp_path / "shapes"), protocol=name).protocol
+    assert shapes == build_benchmark("shapes", root=str(tmp_path / "shapes")).protocol
+
+
+def test_a_benchmark_of_one_s_own_need_not_list_versions(tmp_path, monkeypatch):
+    write_modules(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    write_json(tmp_path / "whole.json", WHOLE_ROWS)
+    name = "whole_bench:Whole"
+    benchmark = build_benchmark(name, root=str(tmp_path), protocol="lmms_eval@2024-10")
+    assert benchmark.protocol.name == "lmms_eval@2024-10"
+    assert benchmark.protocol.macro
+    assert listed_name(benchmark.protocols, "lmms_eval@2024-10") == "lmms_eval"
+
+
+@pytest.mark.parametrize("name", ["vlmevalkit@2020-01", "vlmevalkit@", "vlmevalkit@0.7.3", "me@1"])
+def test_an_unknown_version_is_refused(name, tmp_path):
+    mlvu_release(tmp_path)
+    with pytest.raises(ValueError, match=f"protocol '{name}'; .*vlmevalkit@2026-05"):
+        build_benchmark("mlvu", root=str(tmp_path), protocol=name)
+
+
+def test_what_is_asked_and_shown_depends_on_the_harness_alone():
+    names = ("vlmevalkit@2026-05", "lmms_eval", "vlmevalkit@2026-05+subtitles")
+    found = [harness_of(name) for name in names]
+    assert found == ["vlmevalkit", "lmms_eval", "vlmevalkit+subtitles"]

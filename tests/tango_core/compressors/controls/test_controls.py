@@ -8,7 +8,6 @@ import torch
 from golden_files import GOLDEN2_DIR
 
 from tango_core.compressors import build_method, equivalent_retention
-from tango_core.compressors.baselines import grids_of_shape
 from tango_core.compressors.contract.inputs import make_clip
 from tango_core.types import VisualFeatures
 
@@ -75,33 +74,9 @@ def test_a_random_block_draws_every_cell_equally_often():
     assert counts.max() < 110
 
 
-@pytest.mark.parametrize("grid", [(14, 14), (13, 13), (16, 16), (5, 8), (3, 7)])
-@pytest.mark.parametrize("retention", [0.05, 0.1, 0.15, 0.2, 0.25, 0.5])
-def test_an_exact_grid_is_the_nearest_there_is(grid, retention):
-    compressor = build_method("pool_space", retention=retention, budget="exact").compressor
-    rows, columns = compressor.pooled_grid(grid)
-    wanted = retention * grid[0] * grid[1]
-    nearest = min(abs(r * c - wanted) for r, c in grids_of_shape(grid))
-    assert abs(rows * columns - wanted) == nearest
-
-
 def test_an_exact_grid_is_no_strip():
     compressor = build_method("pool_space", retention=0.2, budget="exact").compressor
     assert compressor.pooled_grid((13, 13)) == (5, 7)  # 3 x 11 would be nearer to 33.8
-
-
-@pytest.mark.parametrize(
-    ("grid", "grids"),
-    [
-        ((14, 14), [(4, 5), (5, 6), (6, 7), (7, 7)]),
-        ((13, 13), [(4, 4), (5, 5), (6, 6), (6, 7)]),
-        ((16, 16), [(5, 5), (6, 6), (7, 7), (8, 8)]),
-    ],
-)
-def test_the_grids_of_the_real_models(grid, grids):
-    for retention, expected in zip((0.1, 0.15, 0.2, 0.25), grids, strict=True):
-        compressor = build_method("pool_space", retention=retention).compressor
-        assert compressor.pooled_grid(grid) == expected
 
 
 @pytest.mark.parametrize("name", ["fewer_frames", "pool_time"])

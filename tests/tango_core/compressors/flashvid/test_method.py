@@ -1,11 +1,9 @@
 """FlashVID's choices by the definition, its edge cases, and what it never does."""
 
 import pytest
-import torch
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
-from tango_core.compressors.flashvid.trees import best_links, pick_diverse
 
 
 def _compress(features, retention=0.25, **options):
@@ -13,54 +11,11 @@ def _compress(features, retention=0.25, **options):
     return method.compressor.compress(features)
 
 
-def _naive_choice(distances, weights, count):
-    """Farthest points under d[i, j] * w[j], by the definition."""
-    matrix = distances * weights
-    chosen = [int(matrix.sort(dim=0).values[1].argmax())]
-    while len(chosen) < count:
-        gaps = matrix[chosen].min(dim=0).values
-        gaps[chosen] = -torch.inf
-        chosen.append(int(gaps.argmax()))
-    return sorted(chosen)
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0, 0.0])
-def test_diverse_choice_is_the_definition_for_weights_of_any_sign(sign):
-    generator = torch.Generator().manual_seed(1)
-    units = torch.nn.functional.normalize(torch.randn(3, 20, 8, generator=generator), dim=-1)
-    distances = 1 - units @ units.mT
-    distances.diagonal(dim1=1, dim2=2).zero_()
-    weights = torch.rand(3, 20, generator=generator)
-    weights = weights * sign if sign else weights - 0.5
-    chosen = pick_diverse(distances, weights, [6, 5, 1])
-    for frame, count in enumerate([6, 5, 1]):
-        expected = _naive_choice(distances[frame], weights[frame], count)
-        assert chosen[frame].nonzero()[:, 0].tolist() == expected
-
-
 def test_weights_below_zero_never_choose_a_token_twice():
     """Fault 3: the release returns such tokens again and again."""
     features = make_clip(num_frames=4, grid=(5, 5), kind="noise")
     lowered = _compress(features, stop={"spatial": 10.0}, num_segments=1, tau=-1.0)
     assert lowered.num_kept >= round(0.25 * 100)
-
-
-def test_links_go_to_the_most_similar_token_wherever_it_is():
-    features = make_clip(num_frames=3, grid=(4, 4))
-    tokens, norms = features.tokens, features.tokens.norm(dim=-1)
-    chosen = torch.zeros(3, 16, dtype=torch.bool)
-    chosen[0, 5] = chosen[1, 2] = True
-    best, parents = best_links(tokens, norms, chosen, torch.zeros(2, dtype=torch.bool))
-    units = tokens / norms[..., None]
-    for frame in (1, 2):
-        similarity = units[frame] @ units[frame - 1].mT
-        similarity[:, chosen[frame - 1]] = -1
-        expected = similarity.max(dim=1)
-        open_tokens = ~chosen[frame]
-        torch.testing.assert_close(best[frame][open_tokens], expected.values[open_tokens])
-        assert torch.equal(parents[frame][open_tokens], expected.indices[open_tokens])
-    assert (best[0] == -1).all()
-    assert best[1, 2] == -1
 
 
 def test_a_scene_of_one_frame_never_holds_a_token_twice():
@@ -78,19 +33,6 @@ def test_a_frozen_clip_still_has_its_scenes():
     for number in (4, 8):
         starts = _compress(features, retention=0.1, num_segments=number).indices // 25
         assert len(starts) >= number
-
-
-def test_a_tree_stays_at_its_first_frame_as_the_mean_of_its_tokens():
-    features = make_clip(num_frames=6, grid=(4, 4), kind="static")
-    moved = features.tokens + 0.01 * torch.arange(6.0)[:, None, None]
-    features.tokens.copy_(moved)
-    ours = _compress(
-        features, retention=0.25, num_segments=1, tau=-1.0, salient_ratio=0.0, link_tau=0.5
-    )
-    # 24 tokens are asked for and 16 places are there: all links but the 8 weakest are made.
-    assert ours.num_kept >= 24
-    first = ours.tokens[ours.indices < 16]
-    assert torch.cdist(first, features.tokens.mean(dim=0)).min(dim=1).values.max() < 0.5
 
 
 @pytest.mark.parametrize("selection", ["v2", "v1", "div", "attention"])

@@ -43,24 +43,12 @@ def test_what_is_given_is_not_replaced():
     assert method.options["inner"] == {**inner, "num_layers": 28}
 
 
-def test_without_a_step_inside_the_share_before_the_model_is_the_retention():
-    method = _options("llava-video-7b", inner=None)
-    assert method.pruner is None
-    assert method.compressor.outer_retention == 0.1
-
-
 @pytest.mark.parametrize(("retention", "share"), [(0.8, 0.3), (0.9, 0.65)])
 def test_above_the_published_average_the_step_drops_less(retention, share):
     method = build_method("flashvid", retention=retention)
     assert method.pruner.retention == pytest.approx(share)
     assert method.compressor.outer_retention == 1
     assert equivalent_retention(method) == pytest.approx(retention)
-
-
-def test_at_retention_one_nothing_is_dropped_anywhere():
-    method = build_method("flashvid", retention=1.0)
-    assert method.pruner is None
-    assert method.compressor.identity() == {"name": "full"}
 
 
 def test_a_model_without_a_layer_at_that_share_is_an_error():

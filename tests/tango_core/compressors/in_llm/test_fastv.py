@@ -39,14 +39,21 @@ def test_equal_scores_keep_the_first_tokens():
     assert pruned.keep.tolist() == [*range(17), *range(48, 60)]
 
 
-@pytest.mark.parametrize("retention", [0.5, 0.25])
-def test_positions_and_merged_states_are_those_of_the_release(retention):
+@pytest.mark.parametrize(
+    ("step", "case"),
+    [
+        (FastVMerge(0.5), "tango_dagger_r0.5"),
+        (FastVMerge(0.25), "tango_dagger_r0.25"),
+        (HoliTomMerge(0.5), "holitom_M_r0.5"),
+    ],
+    ids=str,
+)
+def test_positions_and_merged_states_are_those_of_the_release(step, case):
     data, context = recorded(), recorded_context(layer=18)
     before = context.hidden.clone()
-    pruned = FastVMerge(retention=retention).prune(context)
-    expected = data[f"tango_dagger_r{retention}/keep_positions"]
-    assert pruned.keep.tolist() == expected.tolist()
-    merged = data[f"tango_dagger_r{retention}/hidden"][0]
+    pruned = step.prune(context)
+    assert pruned.keep.tolist() == data[f"{case}/keep_positions"].tolist()
+    merged = data[f"{case}/hidden"][0]
     torch.testing.assert_close(pruned.hidden, merged, rtol=1e-5, atol=1e-6)
     assert torch.equal(context.hidden, before)
 
@@ -93,18 +100,6 @@ def test_the_count_is_rounded_up(count, kept):
     rows = torch.rand(2, count + 1, generator=torch.Generator().manual_seed(0))
     pruned = FastVStep(retention=0.3, layer=1).prune(_context(rows, torch.arange(count)))
     assert len(pruned.keep) == kept + 1
-
-
-def test_positions_and_states_of_holitom_are_those_of_the_release():
-    context = recorded_context(layer=18)
-    before = context.hidden.clone()
-    pruned = HoliTomMerge(retention=0.5).prune(context)
-    data = recorded()
-    assert pruned.keep.tolist() == data["holitom_M_r0.5/keep_positions"].tolist()
-    torch.testing.assert_close(
-        pruned.hidden, data["holitom_M_r0.5/hidden"][0], rtol=1e-5, atol=1e-6
-    )
-    assert torch.equal(context.hidden, before)
 
 
 @pytest.mark.parametrize("retention", [0.02, 0.1, 0.3, 0.9])

@@ -99,22 +99,6 @@ def test_a_budget_that_merging_would_overrun_is_cut_at_once():
     assert counts == [40] * 17 + [3] * 11
 
 
-def test_nominal_shares_average_to_the_retention():
-    assert FrameFusion(retention=0.3).layer_shares(28) == (0.3,) * 28
-
-
-def test_an_average_below_one_layer_is_an_error_that_says_what_is_possible():
-    with pytest.raises(ValueError, match=r"retention 0\.03 .*0\.0357143; raise") as error:
-        FrameFusion(retention=0.03).layers(28)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(("option", "value"), [("similarity", 1.5), ("min_merged", -0.1)])
-def test_options_out_of_range_are_named(option, value):
-    with pytest.raises(ValueError, match=option):
-        FrameFusion(retention=0.5, **{option: value})
-
-
 @pytest.mark.parametrize(
     ("retention", "layer", "cut"),
     [(0.3, 2, 1), (0.44, 2, 1), (0.46, 2, 2), (0.9, 2, 2), (0.9, 1, 1), (0.9, 0, 1), (0.9, 5, 3)],

@@ -1,7 +1,6 @@
 """PyramidDrop and the schedules of staged methods."""
 
 import pytest
-import torch
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import SyntheticPrompt, run_layers
@@ -41,17 +40,6 @@ def test_the_first_stage_stands_at_the_given_layer_where_the_target_allows_it():
 
 def test_no_share_exceeds_one():
     assert PyramidDrop(retention=0.8).schedule(28) == pytest.approx({7: 1, 14: 0.8, 21: 0.4})
-
-
-def test_tokens_are_ranked_by_the_layer_to_come():
-    _, calls = run_layers(PyramidDrop(retention=0.46875), 28, SyntheticPrompt())
-    assert [context.layer for context, _ in calls] == [7, 14, 21]
-    for (context, pruned), count in zip(calls, (18, 9, 4), strict=True):
-        last = torch.tensor([len(context.hidden) - 1])
-        scores = context.attention_ahead(last)[:, 0, context.visual].mean(0)
-        best = scores.sort(descending=True, stable=True).indices[:count].sort().values
-        assert pruned.keep[3:-5].tolist() == (best + 3).tolist()
-        assert torch.equal(pruned.hidden, context.hidden[pruned.keep])
 
 
 def test_stages_and_ratios_of_ones_own_are_taken_as_they_are():

@@ -63,39 +63,3 @@ def test_a_single_text_token_rates_alone():
     counts, calls = run_layers(SparseVLM(retention=0.3), 28, SyntheticPrompt(right=1))
     assert calls[0][0].scratch["sparsevlm.raters"].tolist() == [0]
     assert counts[-1] < counts[0]
-
-
-def centers_by_definition(states, num_centers):
-    """Density peaks with the release's scale and neighbours, point by point."""
-    distances = torch.cdist(states, states, compute_mode="donot_use_mm_for_euclid_dist")
-    distances = distances / states.shape[1] ** 0.5
-    density = [(-row.sort().values[:num_centers].square().mean()).exp() for row in distances]
-    score = []
-    for own, row in zip(density, distances, strict=True):
-        denser = [gap for gap, other in zip(row, density, strict=True) if other > own]
-        score.append(own * min(denser, default=distances.max()))
-    return torch.stack(score).argsort(descending=True)[:num_centers]
-
-
-def test_recycled_tokens_are_means_at_the_place_of_their_centre():
-    prompt = SyntheticPrompt(grid=(6, 5, 5))
-    _, calls = run_layers(SparseVLM(retention=0.375, stages=STAGES), 28, prompt)
-    context, pruned = calls[1]
-    clusters, pool_size = SparseVLM(retention=0.375)._recycling(150, len(pruned.keep) - 8)
-    assert clusters > 1
-    rows = context.scratch["sparsevlm.raters"] + context.after
-    ranked = context.attention(rows)[..., context.visual].mean(dim=(0, 1)).argsort(descending=True)
-    kept = len(pruned.keep) - 8 - clusters
-    pool = ranked[kept : kept + pool_size].sort().values
-    unchanged = (pruned.hidden == context.hidden[pruned.keep]).all(dim=-1)
-    assert set((ranked[:kept] + 3).tolist()) <= set(pruned.keep[unchanged].tolist())
-    centers = sorted(set(pruned.keep[3:-5].tolist()) - set((ranked[:kept] + 3).tolist()))
-    assert len(centers) == clusters
-    assert set(centers) <= set((pool + 3).tolist())
-    states = context.hidden[pool + 3]
-    assert centers == sorted((pool[centers_by_definition(states, clusters)] + 3).tolist())
-    nearest = torch.cdist(states, context.hidden[centers]).argmin(dim=-1)
-    for number, center in enumerate(centers):
-        mean = states[nearest == number].mean(dim=0)
-        row = pruned.hidden[pruned.keep == center][0]
-        torch.testing.assert_close(row, mean, rtol=1e-5, atol=1e-6)

@@ -6,14 +6,16 @@ import re
 import pytest
 import torch
 from golden_files import GOLDEN_DIR
-from internvl_by_hand import ASKED, GRIDS, conversation, full_ids, kept_places
+from internvl_by_hand import ASKED, GRIDS, conversation, full_ids, kept_places, stock_logits
 from internvl_checkpoints import IMG_CONTEXT, NAME, SPECIAL
-from qwen_by_hand import some, whole
+from qwen_by_hand import assert_close, embeddings, some, whole
 from releases import PROTOCOLS as OLDER_PROTOCOLS
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from without_cache import run_whole
 
 from tango_core.benchmarks import benchmark_class
 from tango_core.models import load_language_model, model_entry
@@ -180,3 +182,33 @@ def test_frames_that_keep_nothing_may_be_left_out(internvl_checkpoint, model, po
     if positions == "renumbered":
         expected = list(range(len(expected)))
     assert prompt.positions.tolist() == expected
+
+
+def own_logits(model, prompt):
+    loop = model.engine.layer_loop
+    return loop.logits(run_whole(loop, embeddings(model, prompt), prompt.positions[None]))
+
+
+@pytest.mark.parametrize("positions", ["renumbered", "original"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_a_pruned_clip_gives_the_logits_of_the_stock_layers(internvl, model, grid, positions):
+    """The reference: embeddings and numbers of the whole turn, without the dropped tokens."""
+    video = some(grid, max(1, grid[0] * grid[1] * grid[2] // 3))
+    ids = full_ids(model, ASKED, grid)
+    embeds = internvl.get_input_embeddings()(ids)
+    embeds[ids == IMG_CONTEXT] = whole(grid).tokens
+    places = kept_places(ids, video)
+    numbers = places if positions == "original" else torch.arange(len(places))
+    expected = stock_logits(internvl, embeds[:, places], numbers[None])
+    prompt = model.layout.lay_out(video, ASKED, positions)
+    assert_close(own_logits(model, prompt), expected)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_a_pruned_clip_is_what_the_stock_model_makes_of_fewer_context_tokens(internvl, model, grid):
+    video = some(grid, max(1, grid[0] * grid[1] * grid[2] // 3))
+    ids = full_ids(model, ASKED, grid)
+    kept = ids[:, kept_places(ids, video)]
+    image = BaseModelOutputWithPooling(pooler_output=video.tokens[None])
+    expected = internvl(input_ids=kept, mm_encoder_outputs={"image": image}).logits
+    assert_close(own_logits(model, model.layout.lay_out(video, ASKED)), expected)

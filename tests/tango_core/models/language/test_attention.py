@@ -18,7 +18,7 @@ from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfi
 from without_cache import run_whole
 
 from tango_core.compressors.base import LayerPruner, Pruned
-from tango_core.models.language.attention import KNOWN_CLASSES, LayerAttention
+from tango_core.models.language.attention import KNOWN_CLASSES
 from tango_core.models.language.layer_loop import LayerLoop, VisualSpan
 
 LENGTH, WIDTH = 12, 32
@@ -86,28 +86,6 @@ def test_every_known_class_is_compared():
 
 
 @pytest.mark.parametrize("name", SUPPORTED)
-def test_probabilities_and_keys_are_those_of_the_layer(name):
-    model, cache = stock(name), DynamicCache()
-    hidden, positions = states_and_positions(name)
-    output = model(
-        inputs_embeds=hidden,
-        position_ids=positions,
-        output_attentions=True,
-        output_hidden_states=True,
-        past_key_values=cache,
-    )
-    cosine, sine = model.rotary_emb(hidden, positions)
-    rows = torch.tensor([11, 0, 7])
-    for index, layer in enumerate(model.layers):
-        attention = LayerAttention(layer, output.hidden_states[index][0], (cosine[0], sine[0]))
-        assert_equal_but_for_rounding(
-            attention.probabilities(rows), output.attentions[index][0][:, rows], TERMS
-        )
-        expected = cache.layers[index].keys[0].transpose(0, 1).flatten(1)
-        torch.testing.assert_close(attention.keys(), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", SUPPORTED)
 def test_the_loop_shows_pruners_the_attention_of_its_layers(name):
     seen = {}
 
@@ -117,18 +95,29 @@ def test_the_loop_shows_pruners_the_attention_of_its_layers(name):
 
         def prune(self, context):
             rows = torch.arange(LENGTH)
-            seen[context.layer] = context.attention(rows), context.attention_ahead(rows)
+            some = torch.tensor([11, 0, 7])
+            torch.testing.assert_close(context.attention(some), context.attention(rows)[:, some])
+            parts = context.attention(rows), context.attention_ahead(rows), context.keys()
+            seen[context.layer] = parts
             return Pruned(rows, context.hidden)
 
     hidden, positions = states_and_positions(name)
-    expected = stock(name)(inputs_embeds=hidden, position_ids=positions, output_attentions=True)
+    cache = DynamicCache()
+    expected = stock(name)(
+        inputs_embeds=hidden,
+        position_ids=positions,
+        output_attentions=True,
+        past_key_values=cache,
+    )
     layer_loop = LayerLoop(stock(name, "sdpa"), torch.nn.Identity())
     span = VisualSpan(torch.arange(2, 8), torch.arange(6), (1, 2, 3), hidden.shape[1] - 8)
     output = run_whole(layer_loop, hidden, positions, pruner=Recorder(1.0, 1), visual=span)
     torch.testing.assert_close(
         layer_loop.norm(output), expected.last_hidden_state, rtol=1e-4, atol=1e-4
     )
-    for layer, (before, ahead) in seen.items():
+    for layer, (before, ahead, keys) in seen.items():
+        own = cache.layers[layer - 1].keys[0].transpose(0, 1).flatten(1)
+        torch.testing.assert_close(keys, own, rtol=1e-5, atol=1e-5)
         assert_equal_but_for_rounding(before, expected.attentions[layer - 1][0], TERMS)
         assert_equal_but_for_rounding(ahead, expected.attentions[layer][0], TERMS)
 

@@ -1,9 +1,6 @@
 """Layers with a recurrent state: chunks, packed sequences, and what methods inside may read."""
 
-from itertools import pairwise
-
 import pytest
-import torch
 from small_families import SMALL_FAMILIES
 
 from tango_core.compressors import build_method
@@ -15,7 +12,6 @@ from tango_core.models.language.packed_pass import (
     SequenceState,
     run_segments,
 )
-from tango_core.models.language.prompt import TextTokens, VisualTokens
 
 NAME = "qwen3.5-9b"
 SMALL = SMALL_FAMILIES[NAME]
@@ -25,65 +21,6 @@ pytestmark = pytest.mark.usefixtures("no_gradients")
 @pytest.fixture(scope="module")
 def model(small_paths):
     return load_language_model(NAME, small_paths[NAME])
-
-
-def rows_between(prompt, start, stop):
-    """The spans of some rows of a prompt."""
-    spans, at = [], 0
-    for span in prompt.spans:
-        rows = slice(max(0, start - at), max(0, stop - at))
-        at += len(span)
-        if isinstance(span, TextTokens):
-            spans.append(TextTokens(span.ids[rows]))
-        else:
-            spans.append(VisualTokens(span.embeddings[rows], span.indices[rows], span.grid))
-    return spans
-
-
-def continued(loop, prompt, state, sizes):
-    """Output at the last row of a prompt that is prefilled in chunks, pass by pass."""
-    bounds = [*range(0, len(prompt), sizes), len(prompt)]
-    for start, stop in pairwise(bounds):
-        positions = prompt.positions[:, start:stop]
-        output = run_segments(loop, [Segment(rows_between(prompt, start, stop), positions, state)])
-    return output[0]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 63, 64, 65, 100])
-def test_chunks_of_any_size_give_the_whole_prompt(model, size):
-    loop = model.engine.layer_loop
-    prompt = model.layout.lay_out(SMALL.some(12, 100), SMALL.asked)
-    assert len(prompt) > 3 * 64, "longer than chunks of the delta rule"
-    outputs = []
-    for chunk in (len(prompt), size):
-        state = SequenceState(loop.config, len(prompt) + 2)
-        last = continued(loop, prompt, state, chunk)
-        step = Segment([TextTokens((9,))], prompt.positions[:, -1:] + 1, state)
-        outputs.append(torch.stack([last, run_segments(loop, [step])[0]]))
-    scale = float(outputs[0].abs().max())
-    torch.testing.assert_close(outputs[1], outputs[0], rtol=0, atol=2e-5 * scale)
-
-
-def test_a_prefix_is_left_as_it_was(model):
-    """Whoever continues it, in the same pass or a later one, starts from its end."""
-    loop = model.engine.layer_loop
-    prompt = model.layout.lay_out(SMALL.whole(5), SMALL.asked)
-    cut = prompt.prefix_length
-    whole = continued(loop, prompt, SequenceState(loop.config, len(prompt)), len(prompt))
-    prefix = SequenceState(loop.config, cut)
-    first = Segment(rows_between(prompt, 0, cut), prompt.positions[:, :cut], prefix)
-    for own in ([first], [], []):
-        behind = [
-            Segment(
-                rows_between(prompt, cut, len(prompt)),
-                prompt.positions[:, cut:],
-                SequenceState(loop.config, len(prompt)),
-                prefix,
-            )
-            for _ in range(2)
-        ]
-        for found in run_segments(loop, [*own, *behind])[len(own) :]:
-            torch.testing.assert_close(found, whole, rtol=0, atol=2e-5 * float(whole.abs().max()))
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,14 @@
 """Checkpoints in the layout of LLaVA's authors: both families, every way the files can be."""
 
 import json
-import shutil
 
 import pytest
 import torch
-from llava_originals import IMAGE_SIZE, build_original, save_original
+from llava_originals import build_original, save_original
 
-from tango_core.compressors import build_method
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.llava.onevision import FAMILY
-from tango_core.types import Prompt, VideoFrames
 
 FAMILIES = ["llava-video-7b", "llava-onevision-7b"]
 NAME = FAMILIES[0]
@@ -83,7 +80,7 @@ def test_a_published_config_means_siglip_so400m_without_last_block_and_head(tmp_
     content = original.config() | {"mm_vision_tower": "google/siglip-so400m-patch14-384"}
     for tower in ("google/siglip-so400m-patch14-384", "/disk/of/authors/siglip-so400m-patch14-384"):
         (tmp_path / "config.json").write_text(json.dumps(content | {"mm_vision_tower": tower}))
-        config = FAMILY.files().read_config(resolve_checkpoint(str(tmp_path)))
+        config = FAMILY.read_config(resolve_checkpoint(str(tmp_path)))
         vision = config.vision_config
         assert (vision.hidden_size, vision.intermediate_size) == (1152, 4304)
         assert (vision.num_hidden_layers, vision.num_attention_heads) == (26, 16)
@@ -128,30 +125,3 @@ def test_parts_of_another_kind_are_refused(tmp_path, original, changes, kind, wo
 def test_a_checkpoint_of_the_other_family_is_noted(tmp_path, original, position, name, noted):
     path = save_original(original, tmp_path, mm_newline_position=position)
     assert ("check model.name" in describe_model(name, str(path)).note) == noted
-
-
-@pytest.fixture
-def pixels():
-    generator = torch.Generator().manual_seed(0)
-    shape = (2, IMAGE_SIZE, IMAGE_SIZE, 3)
-    return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8).numpy()
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_community_conversion_computes_the_same(tmp_path, original, directory, pixels, name):
-    original.converted().save_pretrained(tmp_path)
-    for file in ("vocab.json", "merges.txt", "tokenizer_config.json", "generation_config.json"):
-        shutil.copy(directory / file, tmp_path)
-    frames = VideoFrames(pixels, torch.arange(2.0, dtype=torch.float64).numpy())
-    questions = [Prompt("", "What is this?"), Prompt("", "And that?")]
-    features, replies = [], []
-    for path in (directory, tmp_path):
-        features.append(load_encoder(name, str(path)).encode(frames, frozenset({"attention"})))
-        video = build_method("full").compressor.compress(features[-1])
-        answers = load_language_model(name, str(path)).answer(video, questions)
-        replies.append([answer.text for answer in answers])
-    assert torch.equal(features[0].tokens, features[1].tokens)
-    assert torch.equal(features[0].attention, features[1].attention)
-    assert replies[0] == replies[1]
-    assert replies[0][0] != replies[0][1]
-    assert describe_model(name, str(tmp_path)).llm == describe_model(name, str(directory)).llm

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from clips import clip
 from golden_files import GOLDEN_DIR
-from qwen3_checkpoints import MULTIPLE, NAME
+from qwen3_checkpoints import MULTIPLE, NAME, frames_of, save_qwen3
 from transformers import Qwen3VLProcessor
 from transformers.video_utils import VideoMetadata
 
 from tango_core.models import describe_model
 from tango_core.models.qwen3_vl.layout import stamp
-from tango_core.models.towers.patches import mean_timestamps
+from tango_core.models.towers.patch_tower import mean_timestamps
 from tango_core.video import FrameSpec, decode_frames
 from tango_core.video.sampling import clip_window, frame_indices, size_of_area
 
@@ -123,23 +123,32 @@ def test_times_by_the_average_rate_are_those_of_the_stock_processor(qwen3_checkp
     assert specs["average_rate"].frames.identity()["times"] == "average_rate"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.25, "0.2"), (0.35, "0.3"), (1.25, "1.2"), (0.0, "0.0"), (3599.96, "3600.0")],
-)
-def test_times_are_rounded_as_python_does(seconds, text):
-    assert stamp(seconds) == f"<{text} seconds>"
-
-
-def test_more_frames_share_the_same_area(published):
-    few, many = published.largest_area(64), published.largest_area(768)
-    assert few == 768 * 32**2
-    assert many == 115_200 * 32**2 / 768 * 2 == 300 * 32**2
-
-
 def test_smaller_frames_by_choice(qwen3_checkpoint):
     small = describe_model(NAME, qwen3_checkpoint, max_pixels=20 * MULTIPLE**2)
     assert (small.frames.min_pixels, small.frames.max_pixels) == (1280, 1280)
     assert small.options.input_size() == "max_pixels=1280"
     large = describe_model(NAME, qwen3_checkpoint, max_pixels=10**9)
     assert large.frames.max_pixels == 768 * MULTIPLE**2  # as the release, which only lowers it
+
+
+class TestDescription:
+    def test_only_what_changes_tokens_is_in_the_cache_s_identity(self, qwen3_checkpoint):
+        plain = describe_model(NAME, qwen3_checkpoint)
+        for same in ({"empty_blocks": "drop"}, {"outer_marks": True}, {"system_turn": True}):
+            assert describe_model(NAME, qwen3_checkpoint, **same).identity() == plain.identity()
+        for other in ({"companions": "anchor"}, {"max_pixels": 640}, {"min_pixels": 640}):
+            assert describe_model(NAME, qwen3_checkpoint, **other).identity() != plain.identity()
+
+    def test_other_architectures_are_refused(self, qwen3, tmp_path):
+        path = save_qwen3(qwen3, tmp_path)
+        text = (path / "config.json").read_text()
+        (path / "config.json").write_text(text.replace('"qwen3_vl"', '"qwen3_vl_moe"'))
+        with pytest.raises(ValueError, match="holds a 'qwen3_vl_moe' model, not 'qwen3_vl'"):
+            describe_model(NAME, str(path))
+        (path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match="holds a 'qwen3_vl' model, not 'qwen2_5_vl'"):
+            describe_model("qwen2.5-vl-7b", str(path))
+
+
+def test_timestamps_are_the_middles_of_the_pairs(encoder):
+    assert encoder.encode(frames_of(5, (1, 2))).timestamps.tolist() == [0.25, 1.25, 2.0]
