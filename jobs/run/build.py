@@ -21,10 +21,10 @@ from pipeline.plan import Plan, Sources, plan_clips, plan_methods, raise_if_not_
 from pipeline.progress.answers import Continued
 from pipeline.redaction import all_redacted
 from pipeline.resources.pools import reserves_gpus
-from pipeline.settings import AutoPools, Choice, Executor, Settings, choose
+from pipeline.settings import Choice, Executor, Settings, choose
 from pipeline.storage import Storage
 from pipeline.storage.copies import Mirror, VideoCache, mirrored
-from pipeline.storage.urls import Place, Url, place
+from pipeline.storage.urls import Url, place
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.compressors import Method, build_method
@@ -261,26 +261,6 @@ def device_of(job: Job, address: str | None = None) -> Device:
     if reserves_gpus(job.pools):
         return "cuda"
     return "cpu" if executor == "ray" else "auto"
-
-
-def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
-    """The pools of a recipe; with `pools: auto` they are chosen once the cluster is known.
-
-    Args:
-        job: The recipe.
-        plan: Plan of the job.
-        output: Directory of earlier runs, whose timings are used to size the pools.
-    """
-    if not isinstance(job.pools, str):
-        return job.pools
-    # Slow import.
-    from jobs.estimate.work import CellTokens, count, measured, stage_seconds, work_of
-
-    counts = count(plan, questions=False)
-    cells = [CellTokens(method.name, method.cache) for method in plan.methods]
-    rates = measured(output, plan.model, device_name(plan.model.device))
-    seconds = stage_seconds(counts, cells, rates, answers=plan.answer)
-    return AutoPools(work=work_of(plan, counts, seconds, gpus=plan.model.device != "cpu"))
 
 
 def device_name(wanted: str) -> str:

@@ -30,7 +30,6 @@ from jobs.run.build import (
     items_of,
     make_plan,
     make_settings,
-    pools_of,
 )
 from jobs.run.locations import Locations
 from jobs.run.progress import JobProgress
@@ -47,7 +46,7 @@ from pipeline.run import RunPlan, complete, run
 from pipeline.runtime import stopping
 from pipeline.runtime.background import iterate
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
-from pipeline.settings import Settings
+from pipeline.settings import AutoPools, Settings
 from pipeline.storage import Storage
 from pipeline.storage.leases import Lease, held
 from pipeline.storage.objects import insist, store_fault
@@ -105,7 +104,7 @@ class JobResult:
         failed: Sequence[AnswerRow | Result] = [result]
         if result.status == "ok":
             failed = [answer for answer in result.answers if answer.status in FAILED]
-        self.failures += [_failure(row, redacted(result.path)) for row in failed]
+        self._add_failures(failed, redacted(result.path))
         self.num_clips += 1
         self.num_failed_clips += result.has_failed
         is_read = result.decode_video_ms is not None and result.status != DECODE_VIDEO.failure
@@ -118,12 +117,13 @@ class JobResult:
 
     def add_missing(self, answers: Sequence[AnswerRow]) -> None:
         """Count planned answers that are missing in the run's files."""
-        self.failures += [_failure(answer, None) for answer in answers]
+        self._add_failures(answers, None)
         self.num_missing += len(answers)
 
-
-def _failure(row: AnswerRow | Result, path: str | None) -> dict[str, Any]:
-    return {**{name: getattr(row, name, None) for name in FAILURE.names}, "path": path}
+    def _add_failures(self, rows: Sequence[AnswerRow | Result], path: str | None) -> None:
+        for row in rows:
+            columns = {name: getattr(row, name, None) for name in FAILURE.names}
+            self.failures.append({**columns, "path": path})
 
 
 def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> list[AnswerRow]:
@@ -393,9 +393,9 @@ def _keep(writer: AnswerWriter, continued: Continued) -> None:
 
 def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
     """Choose executor and pools; log the choice and what the job will do."""
-    from jobs.estimate.work import count  # loads pandas
+    from jobs.estimate import work  # loads pandas
 
-    counts = count(plan, questions=False)
+    counts = work.count(plan, questions=False)
     logger.info(
         "%d clips for %d token cache(s): %d clips to decode and encode, %d from cache, %d of these "
         "from stored features, %d missing",
@@ -406,7 +406,13 @@ def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
     assert choice is not None  # the clips have been counted
     if counts.clips:
         logger.info("executor %s: %s", choice.executor, choice.reason)
-    pools = pools_of(job, plan, locations.output)
+    pools = job.pools
+    if isinstance(pools, str):  # chosen by the timings of earlier runs once the cluster is known
+        cells = [work.CellTokens(method.name, method.cache) for method in plan.methods]
+        rates = work.measured(locations.output, plan.model, device_name(plan.model.device))
+        seconds = work.stage_seconds(counts, cells, rates, answers=plan.answer)
+        gpus = plan.model.device != "cpu"
+        pools = AutoPools(work=work.work_of(plan, counts, seconds, gpus=gpus))
     return make_settings(job, locations.address, choice.executor, pools)
 
 
