@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from jobs.run.driver import JobResult
 from pipeline.runtime.stopping import Stopped
-from pipeline.storage.faults import StoreError
 from pipeline.storage.leases import LeaseError
+from pipeline.storage.objects import StoreError
 from pipeline.storage.seal import SEAL, DamagedFileError, digest_of
 from tango_core.errors import InputError
 from tests.chaos.simulator.running import METHODS, Running, read_table

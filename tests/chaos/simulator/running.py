@@ -39,8 +39,8 @@ from pipeline.cache.folders import CacheFolder, compact_cache, find_caches, plan
 from pipeline.metrics import JobBoard
 from pipeline.rows import Result
 from pipeline.run import run
+from pipeline.runtime.background import done_ahead
 from pipeline.runtime.stopping import Stopped
-from pipeline.stages.threads import done_ahead
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place, Url, place
 from tests.chaos.simulator.model import MOST_CLIPS, InlineChild
@@ -277,7 +277,7 @@ def compact(running: Running, process: Process) -> None:
     """`tango cache compact`."""
     for folder in _caches(running, process):
         if folder.cache is not None:
-            list(compact_cache(folder, ClockOf(process)))
+            list(compact_cache(folder))
 
 
 def verify(running: Running, process: Process) -> None:

@@ -160,13 +160,6 @@ class SimulatedDisk(Disk):
             self.state.changed()
             above = above.rpartition("/")[0]
 
-    def remove_folder(self, path: str) -> None:
-        self.process.step(f"rmdir {path}")
-        if any(name.startswith(f"{path}/") for name in self.state.files):
-            raise _error(errno.ENOTEMPTY, path)
-        self.state.folders.discard(path)
-        self.state.changed()
-
     def new_file(self, path: str) -> OpenFile:
         self.process.step(f"create {path}")
         self.raise_if_full()
