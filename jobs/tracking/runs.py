@@ -147,14 +147,14 @@ class MlflowRuns:
         query = query or f"tags.`{RUN_TAG}` = '{self.home.name}'"
         return list(self.client.search_runs([self.experiment], query, max_results=_MAX_RUNS))
 
-    def find(self, tags: Mapping[str, str], existing: Sequence[Run] | None = None) -> Run | None:
+    def find(self, tags: Mapping[str, str]) -> Run | None:
         """The MLflow run of the run directory, or of the cell that `tags` name.
 
         Two jobs that start in the same second in different output directories have the same name. A
         recorded directory that still exists elsewhere belongs to another run; if it no longer
         exists, the run directory has been moved.
         """
-        for run in self.search() if existing is None else existing:
+        for run in self.search():
             found = run.data.tags
             if all(found.get(name) == tags.get(name) for name in (CELL_TAG, PARENT_TAG)):
                 recorded = found.get(DIRECTORY_TAG, "")
@@ -164,11 +164,7 @@ class MlflowRuns:
         return None
 
     def start(
-        self,
-        tags: Mapping[str, str],
-        started_ms: int | None,
-        name: str | None = None,
-        existing: Sequence[Run] | None = None,
+        self, tags: Mapping[str, str], started_ms: int | None, name: str | None = None
     ) -> Run:
         """Find the MLflow run of a run directory or cell, or create it.
 
@@ -177,10 +173,9 @@ class MlflowRuns:
             started_ms: Start in milliseconds since 1970, used only if the run is created.
             name: Name of a created run; `None` for the name of the directory with the time moved
                 to the end, because lists truncate names.
-            existing: Already fetched runs; `None` to query the store.
         """
         all_tags = {**tags, RUN_TAG: self.home.name, DIRECTORY_TAG: str(self.home)}
-        if run := self.find(all_tags, existing):
+        if run := self.find(all_tags):
             self.log(run.info.run_id, tags=all_tags)
             return run
         if name is None:
@@ -207,18 +202,14 @@ class MlflowRuns:
     def settings(self, run: Run, params: Mapping[str, str], metrics: Sequence[Point] = ()) -> None:
         """Log parameters that the run does not have yet, and metric points.
 
-        MLflow parameters cannot be changed; values changed by a resumed job, for example the sizes
-        of pools, are logged as tags.
+        MLflow parameters cannot be changed; those of a resumed job keep their first value.
         """
         from mlflow.entities import Param
 
         kept = {key[:_MAX_KEY]: redacted(text)[:_MAX_VALUE] for key, text in params.items()}
-        logged = run.data.params
-        changed = {name for name, value in kept.items() if logged.get(name, value) != value}
-        pairs = [Param(name, value) for name, value in kept.items() if name not in changed]
-        self.client.log_batch(run.info.run_id, params=pairs)
-        tags = {f"resumed.{name}": kept[name] for name in changed}
-        self.log(run.info.run_id, metrics=metrics, tags=tags)
+        new = [Param(*pair) for pair in kept.items() if pair[0] not in run.data.params]
+        self.client.log_batch(run.info.run_id, params=new)
+        self.log(run.info.run_id, metrics=metrics)
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
         """Upload one file; secrets in text files are redacted, see `without_secrets`."""
@@ -228,14 +219,7 @@ class MlflowRuns:
         else:
             self.client.log_text(run, clean, f"{folder}/{path.name}" if folder else path.name)
 
-    def end(
-        self,
-        run: str,
-        status: str,
-        end_ms: int | None,
-        reason: str = "",
-        tags: Mapping[str, str] | None = None,
-    ) -> None:
+    def end(self, run: str, status: str, end_ms: int | None, reason: str = "") -> None:
         """Mark a run as ended.
 
         Args:
@@ -243,11 +227,10 @@ class MlflowRuns:
             status: MLflow status, such as FINISHED.
             end_ms: End time in milliseconds since 1970; `None` for now.
             reason: One-line reason to record as a tag; "" for none.
-            tags: The run's tags; `None` to query the store.
         """
         if reason:
             self.log(run, tags={ENDED_TAG: reason})
-        elif ENDED_TAG in (self.client.get_run(run).data.tags if tags is None else tags):
+        elif ENDED_TAG in self.client.get_run(run).data.tags:
             self.client.delete_tag(run, ENDED_TAG)
         self.client.set_terminated(run, status, end_time=end_ms)
 
@@ -504,7 +487,6 @@ class Results:
 
     def _upload_cells(self, store: MlflowRuns, summary: RunSummary, parent: str) -> None:
         """Upload every cell of a sweep as a child run."""
-        existing = store.search()
         for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
             name = f"{cell.benchmark}: {cell.name}"
             tags = {
@@ -513,8 +495,8 @@ class Results:
                 PARENT_TAG: parent,
                 NOTE_TAG: contents.describe(self.facts, [cell]),
             }
-            run = store.start(tags, self._started_ms, name, existing)
+            run = store.start(tags, self._started_ms, name)
             metrics = contents.cell_metrics(cell)
             points = [(key, value, self._now_ms, 0) for key, value in metrics.items()]
             store.settings(run, contents.cell_params(cell, self.facts), points)
-            store.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
+            store.end(run.info.run_id, "FINISHED", self._ended_ms)

@@ -158,7 +158,6 @@ def test_one_cell_is_one_run_and_a_resumed_job_may_change_its_pools(tmp_path):
     assert data.metrics["scores/accuracy"] == summary["accuracy"]
     assert (data.tags["cell"], data.tags["retention"]) == ("tango r=0.1", "0.1")
     assert data.params["pools.compress.num_actors"] == "1"
-    assert data.tags["resumed.pools.compress.num_actors"] == "4"
 
 
 class TestTrouble:
