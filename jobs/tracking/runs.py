@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
 DIRECTORY_TAG = "tango.run_dir"
-PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
+PARENT_TAG = "mlflow.parentRunId"
 ENDED_TAG = "ended"
 EXPERIMENT = "tango"
 DIED = "the driver died before it could record an end"
@@ -112,11 +112,7 @@ class MlflowRuns:
     def begin(self, recipe: Mapping[str, Any], command: str, num_clips: int) -> str:
         """Find or create the MLflow run of a job that starts; returns its id."""
         tags = {**contents.job_tags(recipe, command), "num_clips": str(num_clips)}
-        note = (
-            f"`tango {command}` of **{tags.get('model')}** on {tags.get('benchmark')}, "
-            f"{num_clips} clips. It has no results yet."
-        )
-        run = self.start({**tags, NOTE_TAG: note}, int(1000 * time.time()))
+        run = self.start(tags, int(1000 * time.time()))
         run_id = str(run.info.run_id)
         self.settings(run, contents.flatten(recipe))
         if run.info.status != "RUNNING":
@@ -444,8 +440,10 @@ class Results:
                 if name.startswith("num_") and isinstance(value, (int, float))
             }
         else:
-            self.summary = parse_summary(content, run_dir)
-            self.metrics = contents.parent_metrics(self.summary)
+            self.summary = summary = parse_summary(content, run_dir)
+            only = summary.cells[0] if len(summary.cells) == 1 else None
+            self.metrics = contents.cell_metrics(only) if only else {}
+            self.metrics |= contents.run_metrics(summary)
         self._now_ms = self._ended_ms = int(1000 * time.time())
         self._started_ms = None
         if started := self.facts.started_at:
@@ -460,10 +458,8 @@ class Results:
         tags, params = contents.tags_of(facts, only), contents.flatten(self.recipe)
         params |= {f"version.{name}": version for name, version in facts.versions.items()}
         params |= {f"float32.{name}": value for name, value in facts.float32_products.items()}
-        if summary is not None:
-            tags[NOTE_TAG] = contents.describe(facts, summary.cells)
-            if not self.recipe or only is not None:
-                params = {**contents.cell_params(summary.cells[0], facts), **params}
+        if summary is not None and (not self.recipe or only is not None):
+            params = {**contents.cell_params(summary.cells[0], facts), **params}
         run = store.start(tags, self._started_ms)
         parent = str(run.info.run_id)
         # At the last live step, because the UI shows the value with the largest step.
@@ -473,8 +469,8 @@ class Results:
             series = contents.series_points(summary)
             # Equal points are stored once, so that a repeated upload changes no curve.
             when = self._started_ms or self._now_ms
-            # Behind the score of all answers, as the UI lists metrics in this order.
-            points[1:1] = [(name, value, when, at) for name, value, at in series]
+            # First, as the UI lists metrics in this order.
+            points[:0] = [(name, value, when, at) for name, value, at in series]
         store.settings(run, params, points)
         if summary is not None and len(summary.cells) > 1:
             self._upload_cells(store, summary, parent)
@@ -493,7 +489,6 @@ class Results:
                 **contents.tags_of(self.facts, facts),
                 CELL_TAG: name,
                 PARENT_TAG: parent,
-                NOTE_TAG: contents.describe(self.facts, [cell]),
             }
             run = store.start(tags, self._started_ms, name)
             metrics = contents.cell_metrics(cell)
