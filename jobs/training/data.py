@@ -220,7 +220,7 @@ def _without_options(question: Question) -> tuple[list[str], ...]:
         return ()
     if kind == "shape":
         return text, text[:-1]
-    if kind in ("color", "inscene", "location"):
+    if kind in ("color", "inscene"):
         return text, [*text, "icon"]
     return (text,)
 

@@ -122,15 +122,9 @@ class AOT(Compressor):
 
     def segments(self, features: VisualFeatures) -> list[_Segment]:
         """Both transport steps, in float32."""
-        unpooled, shallow, deep = (
-            features.unpooled_tokens,
-            features.shallow_attention,
-            features.deep_attention,
-        )
-        assert unpooled is not None
-        assert shallow is not None
-        assert deep is not None
+        unpooled = features.signal("unpooled_tokens")
         tower = _tower_grid(features.grid, unpooled.shape[1])
+        shallow, deep = features.signal("shallow_attention"), features.signal("deep_attention")
         ranks = _ranks(shallow, tower), deep.float()
         count = self.anchors or self._largest(*ranks, tower, features.grid)
         chosen = _select(*ranks, count)

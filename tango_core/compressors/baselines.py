@@ -73,7 +73,7 @@ class TopK(ExactBudget):
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Rank within each frame and cut at the frame's quota."""
-        scores = getattr(features, self.score)
+        scores = features.signal(self.score)
         quotas = evenly(num_kept(scores.numel(), self.retention), len(scores))
         kept = take_ranked(rank_descending(scores.float()), quotas)
         return keep(features, kept.sort().values)

@@ -104,9 +104,8 @@ class FastVID(Compressor):
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Cut, rank, then cluster and merge segment by segment; the host reads only the cuts."""
-        assert features.frame_embeddings is not None
         tokens_per_frame = features.tokens.shape[1]
-        cuts = dyseg_cuts(features.frame_embeddings, self.tau, self.num_segments)
+        cuts = dyseg_cuts(features.signal("frame_embeddings"), self.tau, self.num_segments)
         (is_cut,) = read_checked(features, self.needs, cuts)
         lengths = cut_segments(is_cut)
         salient: list[int] = []
@@ -127,16 +126,15 @@ class FastVID(Compressor):
     def _scores(self, features: VisualFeatures, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
         """(T, L) float32 token scores; (T, L) penalties of anchor scores, or `None`."""
         if self.stop is None:
-            assert features.saliency is not None
-            return features.saliency.float(), None
-        assert features.attention is not None
+            return features.signal("saliency").float(), None
+        attention = features.signal("attention")
         stop = stop_for(self.stop, features)
         if stop is None:
-            return features.attention.float(), None
-        scores = stop.lowered(features.attention)
+            return attention.float(), None
+        scores = stop.lowered(attention)
         if not stop.spatial:
             return scores, None
-        sinks = stop.sink_scores(features.attention)
+        sinks = stop.sink_scores(attention)
         return scores, _weights(stop, lengths).to(sinks.device)[:, None] * sinks
 
     def _totals(self, lengths: list[int], tokens_per_frame: int) -> list[int | None]:

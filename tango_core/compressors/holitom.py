@@ -102,12 +102,11 @@ class HoliTom(OuterStep):
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Plan on the host, rank dynamic tokens per frame, cluster static ones per segment."""
-        assert features.attention is not None
-        tokens = features.tokens
+        tokens, attention = features.tokens, features.signal("attention")
         tokens_per_frame = tokens.shape[1]
         stop = stop_for(self.stop, features)
-        attention = features.attention if stop is None else stop.lowered(features.attention)
-        sinks = None if stop is None else stop.sink_scores(features.attention)
+        sinks = None if stop is None else stop.sink_scores(attention)
+        scores = attention.float() if stop is None else stop.lowered(attention)
         squares, products = adjacent_products(tokens)
         similarity = raised = cosines(squares.sqrt(), products)
         tau = self.resolved_tau
@@ -128,7 +127,7 @@ class HoliTom(OuterStep):
         dynamic, clusters = self._budgets(tokens_per_frame, lengths, still, found)
 
         is_static, *spots = upload_together([cells, *still], tokens.device)
-        ranked = rank_descending(attention.float().masked_fill(is_static > 0, -torch.inf))
+        ranked = rank_descending(scores.masked_fill(is_static > 0, -torch.inf))
         parts = [unchanged(take_ranked(ranked, dynamic))]
         penalties = _penalties(stop, sinks)
         means = _averages(tokens, starts, lengths, still, clusters)

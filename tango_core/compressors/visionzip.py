@@ -97,14 +97,13 @@ class VisionZip(Compressor):
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Process all frames with equal budgets together."""
-        assert features.attention is not None
-        assert features.keys is not None
+        attention = features.signal("attention")
         num_frames, tokens_per_frame, _ = features.tokens.shape
         stop = stop_for(self.stop, features)
-        scores = features.attention.float() if stop is None else stop.lowered(features.attention)
+        scores = attention.float() if stop is None else stop.lowered(attention)
         sinks = None
         if stop is not None:
-            sinks = rank_descending(stop.sink_scores(features.attention))[:NUM_SINKS]
+            sinks = rank_descending(stop.sink_scores(attention))[:NUM_SINKS]
         ranked = rank_descending(scores)
         budgets = self._budgets(num_frames, tokens_per_frame, stop)
         parts = [unchanged(take_ranked(ranked, [dominant for dominant, _ in budgets]))]
@@ -123,7 +122,7 @@ class VisionZip(Compressor):
                     [own, _columns(targets), _columns(~targets)], ranked.device
                 )
                 rest = take_frames(ranked, own)[:, dominant:].sort(dim=1).values
-                keys = take_frames(features.keys, own)
+                keys = take_frames(features.signal("keys"), own)
                 parts += _contextual(keys, rest, numbers, columns, others)
         return in_order(features, parts)
 

@@ -14,8 +14,7 @@ from jobs_for_tests import answers_of, job, run
 from qwen3_checkpoints import build_qwen3, save_qwen3
 from rich.console import Console
 
-from jobs.analysis.activations import analyze_activations
-from jobs.analysis.attention import analyze_attention, analyze_sinks
+from jobs.analysis.encoders import analyze_activations, analyze_attention, analyze_sinks
 from jobs.analysis.page import analyze
 from jobs.viewer.command import opened
 from jobs.viewer.panels import ClipPanels

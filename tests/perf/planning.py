@@ -36,7 +36,7 @@ from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.run_dirs import claim, claim_caches, new_run_dir
 from pipeline.plan import Plan
-from pipeline.progress.resume import write_asked
+from pipeline.progress.answers import write_asked
 from pipeline.rows import ANSWER, Result
 from pipeline.settings import Settings
 from pipeline.storage import Storage

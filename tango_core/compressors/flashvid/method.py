@@ -278,8 +278,7 @@ class FlashVID(Hybrid):
                 torch.bmm(block, scene[frames, :, None], out=relevance[frames, :, None])
         norms = products.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
         if self.selection == "attention":
-            assert features.attention is not None
-            return pick_attended(features.attention, counts), norms
+            return pick_attended(features.signal("attention"), counts), norms
         inverse = norms.clamp(min=1e-12).reciprocal()
         products.mul_(inverse[:, None]).mul_(inverse[..., None])
         distances = products.neg_().add_(1.0).clamp_(min=0)
@@ -291,8 +290,7 @@ class FlashVID(Hybrid):
 
     def _attention(self, features: VisualFeatures, in_scene: Tensor) -> Tensor:
         """(T, L) float32 attention, minus sink scores per scene with `stop`."""
-        assert features.attention is not None
-        attention = features.attention.float()
+        attention = features.signal("attention").float()
         stop = stop_for(self.stop, features)
         if stop is None:
             return attention

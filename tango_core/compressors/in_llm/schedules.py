@@ -84,6 +84,9 @@ class StagedPruner(LayerPruner):
             not increasing.
     """
 
+    # Lowest layer at which the method can rank tokens.
+    first_layer: ClassVar[int]
+
     layer: int = 2
     stages: tuple[int, ...] | None = None
     ratios: tuple[float, ...] = ()
@@ -104,11 +107,6 @@ class StagedPruner(LayerPruner):
                 raise InputError(
                     f"stages must ascend from {self.first_layer} or larger, got {self.stages}"
                 )
-
-    @property
-    @abstractmethod
-    def first_layer(self) -> int:
-        """Lowest layer at which the method can rank tokens."""
 
     @abstractmethod
     def published_stages(self, num_layers: int) -> tuple[int, ...]:

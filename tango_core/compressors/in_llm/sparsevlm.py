@@ -54,6 +54,7 @@ class SparseVLM(StagedPruner):
     """
 
     renumbers: ClassVar[bool] = True
+    first_layer: ClassVar[int] = 1  # a stage needs the attention of the previous layer
     option_ranges: ClassVar[Ranges] = {"recycled": (0, 1), "tokens_per_cluster": at_least(1)}
 
     ratios: tuple[float, ...] = (300 / 576, 200 / 576, 110 / 576)
@@ -67,11 +68,6 @@ class SparseVLM(StagedPruner):
             raise InputError(
                 f"ratios must have 3 numbers unless stages are given, got {len(self.ratios)}"
             )
-
-    @property
-    def first_layer(self) -> int:
-        """1: a stage needs the attention of the previous layer."""
-        return 1
 
     def published_stages(self, num_layers: int) -> tuple[int, ...]:
         """After layers 2, 6 and 15, which the release uses for 32 layers and for 40."""

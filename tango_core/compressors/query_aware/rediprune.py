@@ -53,12 +53,10 @@ class ReDiPrune(QuestionReading):
         return frozenset({"tower_tokens"} if self.space == "tower" else ())
 
     def _plan(self, features: VisualFeatures) -> Combination:
-        tokens = features.tower_tokens if self.space == "tower" else features.tokens
-        assert tokens is not None
-        assert features.question is not None
+        tokens = features.signal("tower_tokens" if self.space == "tower" else "tokens")
         num_frames, tokens_per_frame, width = tokens.shape
         units = F.normalize(tokens.float(), dim=-1)
-        question = _resized(_question_vector(features.question.to(units)), width)
+        question = _resized(_question_vector(features.signal("question").to(units)), width)
         relevance = units @ F.normalize(question, dim=0)
         distances = 1 - units @ units.transpose(1, 2)
         scores, nearest = relevance.clone(), torch.full_like(relevance, torch.inf)

@@ -77,8 +77,7 @@ class SemVID(QuestionReading):
         return num_frames * min(self.min_tokens_per_frame, grid[0] * grid[1])
 
     def _plan(self, features: VisualFeatures) -> Combination:
-        tokens, question = features.tokens.float(), features.question
-        assert question is not None
+        tokens, question = features.tokens.float(), features.signal("question")
         num_frames, tokens_per_frame, _ = tokens.shape
         rows = _units(question.to(tokens))
         by_token = len(rows) <= _MAX_QUESTION_TOKENS

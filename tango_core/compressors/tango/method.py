@@ -140,7 +140,7 @@ class Tango(OuterStep):
 
     def _scores(self, features: VisualFeatures) -> tuple[Tensor, Tensor | None]:
         """(T, L) float32 scores after the `sinks` rule; (L,) bool, excluded positions or `None`."""
-        scores: Tensor = getattr(features, self.score).float()
+        scores = features.signal(self.score).float()
         if self.sinks == "ignore" or not features.sinks:
             return scores, None
         is_sink = upload(np.isin(np.arange(scores.shape[1]), features.sinks), scores.device)

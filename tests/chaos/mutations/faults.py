@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -27,8 +27,7 @@ from pipeline.cache.names import file_of
 from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, Entry, StoredClip, checked_tokens
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.progress import parts
-from pipeline.progress.answers import AnswerWriter
-from pipeline.progress.resume import AnsweredClips
+from pipeline.progress.answers import AnsweredClips, AnswerWriter
 from pipeline.rows import ANSWER
 from pipeline.stages import answer, compress
 from pipeline.storage import Storage
@@ -102,7 +101,7 @@ def _write_in_place(self: Storage, name: str, data: bytes | memoryview) -> None:
 
 def _keep_and_drop(self: AnswerWriter, clips: Any) -> None:
     """Drop what failed as soon as the run is resumed."""
-    self._kept = np.array(sorted(clips.questions), dtype="S16")
+    self._kept = np.array(sorted(clips.answers), dtype="S16")
     self.drop_the_others()
 
 
@@ -187,7 +186,7 @@ def _read_own_file_only(self: TokenCache, key: str) -> Entry:
     return found.entry
 
 
-def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
+def _remove_then_write(folder: Any, batch: Any) -> Any:
     """Remove the files before the shard is in place."""
     entries = [file.name.removesuffix(".parquet") for file in batch]
     tables = {entry: folders._read(folder, entry) for entry in entries}
@@ -195,7 +194,7 @@ def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
         folder.remove(file_of(entry))
     keys = [entry for entry in entries if isinstance(tables[entry], pa.Table)]
     with (
-        folder.storage.writing(shard_name(clock.now())) as sink,
+        folder.storage.writing(shard_name(datetime.now(UTC))) as sink,
         pq.ParquetWriter(sink, SCHEMA, **WRITE_OPTIONS) as writer,
     ):
         for entry in keys:

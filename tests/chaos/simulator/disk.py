@@ -148,12 +148,6 @@ class SimulatedDisk(Disk):
             self.state.change(lambda names, above=above: names.folders.add(above))
             above = above.rpartition("/")[0]
 
-    def remove_folder(self, path: str) -> None:
-        self.process.step(f"rmdir {path}")
-        if any(name.startswith(f"{path}/") for name in self.state.names.files):
-            raise _error(errno.ENOTEMPTY, path)
-        self.state.change(lambda names: names.folders.discard(path))
-
     def new_file(self, path: str) -> OpenFile:
         self.process.step(f"create {path}")
         self._raise_if_full()

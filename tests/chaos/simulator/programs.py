@@ -111,7 +111,7 @@ def compact(running: Running, process: Process) -> None:
     """`tango cache compact`."""
     for folder in _caches(running, process):
         if folder.cache is not None:
-            list(compact_cache(folder, ClockOf(process)))
+            list(compact_cache(folder))
 
 
 def verify(running: Running, process: Process) -> None:

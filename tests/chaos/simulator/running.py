@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import BuiltJob, build
 from jobs.run.driver import versions
-from pipeline.stages.threads import done_ahead
+from pipeline.runtime.background import done_ahead
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place, Url, place
 from tests.chaos.simulator.bucket import BucketState, SimulatedStore

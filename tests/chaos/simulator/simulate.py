@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from pipeline.runtime.stopping import Stopped
-from pipeline.storage.faults import StoreError
 from pipeline.storage.leases import LeaseError
+from pipeline.storage.objects import StoreError
 from pipeline.storage.seal import DamagedFileError
 from tango_core.errors import InputError
 from tests.chaos.simulator.faults import Fault, Schedule

@@ -12,18 +12,10 @@ from pathlib import Path
 import pytest
 from filled_caches import fill
 from fresh_python import printed_by
+from jobs_for_tests import write_recipe
 from typer.main import get_command
 
 from jobs.cli import main
-
-RECIPE = {
-    "benchmark": {"name": "shapes"},
-    "model": {"name": "tiny"},
-    "method": {"name": "tango", "retention": 0.1},
-    "executor": "local",
-    "limit": 1,
-}
-
 
 # What users get wrong => what the one line says, e.g. where a job is built from its recipe. `view`
 # comes first: it would serve a run that a row behind it made, if that row were no longer refused.
@@ -58,7 +50,7 @@ QUICK = ("--help", "--version", "evaluate --help", "evaluate missing.yaml")
 def ends(tmp_path_factory):
     """Command line -> how it ended."""
     folder = tmp_path_factory.mktemp("folder")
-    (folder / "recipe.yaml").write_text(json.dumps(RECIPE))
+    write_recipe(folder, limit=1)
     (folder / "film.mp4").write_bytes(b"\0\0\0\x20ftypisom")
     (folder / "semicolons.csv").write_text("video;question\na.mp4;Why?\n")
     (folder / "empty.mp4").touch()
@@ -110,7 +102,7 @@ def test_an_error_of_the_package_shows_its_traceback(tango, monkeypatch, tmp_pat
     def broken(*_: object, **__: object) -> None:
         raise error("object of type 'NoneType' has no len()")
 
-    (tmp_path / "recipe.yaml").write_text(json.dumps(RECIPE))
+    write_recipe(tmp_path, limit=1)
     monkeypatch.setattr(function, broken)
     code, _, err = tango("evaluate", "recipe.yaml")
     assert code == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import replace
@@ -14,6 +13,7 @@ import pytest
 import torch
 from doctor_results import job, result_of
 from fresh_python import printed_by
+from jobs_for_tests import write_recipe
 from releases import videomme_release
 
 from jobs.doctor import checks
@@ -227,13 +227,7 @@ def test_a_machine_that_runs_the_tests_has_no_problem_and_keeps_nothing(doctor, 
 
 
 def test_a_recipe_adds_what_it_names(doctor, tmp_path):
-    recipe = {
-        "benchmark": {"name": "shapes"},
-        "model": {"name": "tiny"},
-        "method": {"name": "full"},
-        "executor": "local",
-    }
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    write_recipe(tmp_path)
     code, found = doctor("recipe.yaml", "--set", "model.num_frames=[4, 8]")
     assert tuple(found) == ("recipe", *MACHINE, "model", "methods", "benchmark", "Ray")
     assert code == 0, found
@@ -242,14 +236,14 @@ def test_a_recipe_adds_what_it_names(doctor, tmp_path):
 
 
 def test_every_mistake_has_its_line_and_the_exit_code_is_1(doctor, tmp_path):
-    recipe = {
-        "benchmark": {"name": "mlvu", "root": "nowhere"},
-        "model": {"path": "/no/such"},
-        "method": {"name": "tango", "retention": 2},
-        "pools": {"decode": {"num_cpus": 4096}},
-        "decode": {"decoder": "pyav"},
-    }
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    write_recipe(
+        tmp_path,
+        benchmark={"name": "mlvu", "root": "nowhere"},
+        model={"path": "/no/such"},
+        method={"name": "tango", "retention": 2},
+        pools={"decode": {"num_cpus": 4096}},
+        executor="auto",
+    )
     places = ["--output", "recipe.yaml/runs", "--cache", "nonsense://bucket"]
     code, found = doctor("recipe.yaml", *places, "--tracking-uri", "http://127.0.0.1:1")
     assert code == 1

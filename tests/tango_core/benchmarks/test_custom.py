@@ -108,12 +108,9 @@ def test_a_malformed_row_is_refused_in_one_line(read_table, tmp_path, name, text
     assert "\n" not in str(error.value)
 
 
-def test_a_table_without_rows_is_refused(read_table):
+def test_tables_without_rows_or_in_another_encoding_are_refused(read_table, tmp_path):
     with pytest.raises(ValueError, match=r"questions\.csv: no rows"):
         read_table("video,question\n")
-
-
-def test_a_table_in_another_encoding_is_refused(tmp_path):
     (tmp_path / "q.csv").write_bytes("video,question\na.mp4,Où?\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"q\.csv: not UTF-8 text"):
         build_benchmark("custom", root=str(tmp_path / "q.csv"))
@@ -132,13 +129,8 @@ def folder(tmp_path):
 
 def test_a_folder_is_its_videos_and_folders_of_images_by_name(folder):
     items = list(build_benchmark("custom", root=str(folder)).items())
-    assert [item.video_id for item in items] == [
-        "a.MKV",
-        "b.mp4",
-        "deep/er/c.webm",
-        "frames",
-        "with_cover/d.mp4",
-    ]
+    names = [item.video_id for item in items]
+    assert names == ["a.MKV", "b.mp4", "deep/er/c.webm", "frames", "with_cover/d.mp4"]
     assert all(item.questions == () and item.clip is None for item in items)
     assert items[2].path == str(folder / "deep/er/c.webm")
     assert items[:2] == list(build_benchmark("custom", root=str(folder)).items(2))
