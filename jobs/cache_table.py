@@ -8,10 +8,10 @@ from datetime import datetime
 from jobs.config.overrides import dotted
 from jobs.report.formatting import DASH, Table
 from jobs.units import human_bytes
-from pipeline.cache.folders import CacheFolder, count_tokens
+from pipeline.cache.folders import CacheFolder
 from pipeline.cache.names import TOKENS, held_by
 
-_HEADER = ("cache", "model", "method", "clips", "size", "tokens", "oldest", "newest", "notes")
+_HEADER = ("cache", "model", "method", "clips", "size", "oldest", "newest", "notes")
 
 
 def cache_table(folders: Sequence[CacheFolder]) -> str:
@@ -29,10 +29,9 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
     of_features = f", {human_bytes(features)} of it features" if features else ""
     return "\n".join(
         [
-            *Table(_HEADER, rows).plain(right={"clips", "size", "tokens"}),
+            *Table(_HEADER, rows).plain(right={"clips", "size"}),
             "",
             f"{len(folders)} token cache(s), {num_clips} clips, {size}{of_features}",
-            "tokens: kept of all, mean of some clips",
         ]
     )
 
@@ -59,7 +58,7 @@ def _short(value: object) -> str:
 def _row(folder: CacheFolder, difference: str) -> list[str]:
     """The columns of one line."""
     settings = dict(dotted(folder.settings))
-    counts, (oldest, newest) = count_tokens(folder), folder.written or (None, None)
+    oldest, newest = folder.written or (None, None)
     method = settings.get("compressor.name", DASH)
     if retention := settings.get("compressor.retention"):
         method += f" r={retention}"
@@ -74,7 +73,6 @@ def _row(folder: CacheFolder, difference: str) -> list[str]:
         method,
         str(folder.num_clips),
         human_bytes(folder.num_bytes),
-        DASH if counts is None else f"{counts.kept:.0f}/{counts.total:.0f}",
         _time(oldest),
         _time(newest),
         ", ".join(filter(None, notes)),

@@ -25,8 +25,8 @@ from jobs.units import human_age, human_bytes
 from pipeline.clips import Pools
 from pipeline.executors.cluster import connected
 from pipeline.resources.cgroups import num_cpus
-from pipeline.resources.devices import placed
-from pipeline.sizing import suggest_pools
+from pipeline.resources.pools import placed
+from pipeline.settings import suggest_pools
 from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
