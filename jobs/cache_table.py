@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jobs.config.overrides import dotted
 from jobs.report.formatting import DASH, Table
 from jobs.units import human_bytes
-from pipeline.cache.folders import CacheFolder, count_tokens
+from pipeline.cache.folders import CacheFolder
 from pipeline.cache.names import TOKENS, held_by
 
 
@@ -24,9 +24,8 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
     size = human_bytes(sum(folder.num_bytes for folder in folders))
     features = sum(folder.num_bytes for folder in folders if folder.holds_features)
     of_features = f", {human_bytes(features)} of it features" if features else ""
-    lines = Table.of(rows).plain(right={"clips", "size", "tokens"})
-    lines += ["", f"{len(folders)} token cache(s), {num_clips} clips, {size}{of_features}"]
-    return "\n".join([*lines, "tokens: kept of all, mean of some clips"])
+    total = f"{len(folders)} token cache(s), {num_clips} clips, {size}{of_features}"
+    return "\n".join([*Table.of(rows).plain(right={"clips", "size"}), "", total])
 
 
 def _differences(folders: Sequence[CacheFolder]) -> list[str]:
@@ -47,7 +46,6 @@ def _differences(folders: Sequence[CacheFolder]) -> list[str]:
 def _row(folder: CacheFolder, difference: str) -> dict[str, object]:
     """The columns of one line."""
     settings = dict(dotted(folder.settings))
-    counts, times = count_tokens(folder), folder.written or (None, None)
     frames, method = (
         settings.get(key, DASH) for key in ("model.frames.num_frames", "compressor.name")
     )
@@ -58,6 +56,7 @@ def _row(folder: CacheFolder, difference: str) -> dict[str, object]:
         method = "features"
         signals = held_by(one.part for one in folder.locations) - {TOKENS}
         notes.insert(1, f"with {', '.join(sorted(signals))}" if signals else "")
+    times = folder.written or (None, None)
     oldest, newest = (f"{one.astimezone():%Y-%m-%d %H:%M}" if one else DASH for one in times)
     return {
         "cache": folder.name,
@@ -65,7 +64,6 @@ def _row(folder: CacheFolder, difference: str) -> dict[str, object]:
         "method": method,
         "clips": str(folder.num_clips),
         "size": human_bytes(folder.num_bytes),
-        "tokens": DASH if counts is None else f"{counts.kept:.0f}/{counts.total:.0f}",
         "oldest": oldest,
         "newest": newest,
         "notes": ", ".join(filter(None, notes)),

@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ from pipeline.progress.parts import AnswerParts
 from pipeline.question_groups import groups_of
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import clips_in
-from pipeline.sizing import UNMEASURED, Work
+from pipeline.settings import UNMEASURED, Work
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
@@ -228,7 +227,7 @@ def _as_encoded(model: ModelSpec, video: CompressedVideo) -> CompressedVideo:
 def _file_bytes(video: CompressedVideo) -> float:
     """Size of a token set in a file as the cache writes it."""
     identity = ClipIdentity("0" * 20, "a clip", None, "0" * 40)
-    table = to_table(identity, Entry(video, 1.0, 1.0, 1.0), datetime.now(UTC), "0" * 12)
+    table = to_table(identity, Entry(video, 1.0, 1.0, 1.0), "0" * 12)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **WRITE_OPTIONS)
     return float(sink.getvalue().size)

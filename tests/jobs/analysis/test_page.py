@@ -13,8 +13,8 @@ from jobs.report.theme import new_figure
 HOSTILE = "<script>alert(1)</script> $x$"
 
 
-def drawn(theme):
-    figure, (panel,) = new_figure((2.0, 1.5), theme)
+def drawn():
+    figure, (panel,) = new_figure((2.0, 1.5))
     panel.set_title(HOSTILE)
     panel.plot([0, 1], [1, 0])
     return figure
