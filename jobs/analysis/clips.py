@@ -22,11 +22,10 @@ from pipeline.cache.features import open_store
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError
 from pipeline.clips import Clip
-from pipeline.plan import PlannedMethod, plan_clips, plan_methods
+from pipeline.plan import PlannedMethod, Sources, plan_clips, plan_methods
 from pipeline.question_groups import QuestionReader, groups_of
 from pipeline.rows import clips_in
-from pipeline.sources import Sources
-from pipeline.stages.compress import FeatureSource, frames_of
+from pipeline.stages.compress import FeatureSource
 from pipeline.stages.decode import decode_video
 from tango_core.combination import Combination
 from tango_core.models import load_encoder
@@ -144,7 +143,7 @@ class JobClips:
                 videos=videos_of(self.job),
             )
         if clip.status == "ok":
-            return frames_of(clip)
+            return clip.frames
         logger.warning("%s: %s", clip.video_id, clip.error)
         self.num_failed += 1
         return None

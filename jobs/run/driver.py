@@ -39,19 +39,17 @@ from pipeline.clips import DECODE_VIDEO, FAILED
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan, PlannedMethod
-from pipeline.progress.answers import AnswerWriter
-from pipeline.progress.resume import Continued, read_asked, write_asked
+from pipeline.progress.answers import AnswerWriter, Continued, read_asked, write_asked
 from pipeline.redaction import redacted
 from pipeline.rows import AnswerRow, Result, to_table
 from pipeline.run import RunPlan, complete, run
 from pipeline.runtime import stopping
 from pipeline.runtime.background import iterate
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
-from pipeline.settings import Settings
-from pipeline.sizing import AutoPools
+from pipeline.settings import AutoPools, Settings
 from pipeline.storage import Storage
-from pipeline.storage.faults import insist, store_fault
 from pipeline.storage.leases import Lease, held
+from pipeline.storage.objects import insist, store_fault
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from pipeline.storage.urls import Place
 from tango_core.benchmarks import Benchmark
@@ -146,7 +144,7 @@ def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> 
     missing = writer.missing(items_of(job, built), list(planned))
     if not missing:
         return []
-    from pipeline.stages.answer_rows import unanswered  # loads the language models' code
+    from pipeline.stages.answer import unanswered  # loads the language models' code
 
     why = "no answer was found at the end of the run; run again with --resume"
     rows = []
@@ -305,7 +303,6 @@ def execute(
             answer=writer is not None,
             continued=continued,
             count=shards,
-            clock=clock,
         )
         finished = continued.standing
         if writer:
@@ -360,7 +357,7 @@ def execute(
             ),
         )
         retried(lambda: result.facts.save(storage))
-        compact_if_remote(caches, filter(None, (result.facts.features, *plan.caches)), clock)
+        compact_if_remote(caches, filter(None, (result.facts.features, *plan.caches)))
         return result
 
 
@@ -447,7 +444,7 @@ def _add(writer: AnswerWriter, answers: Sequence[AnswerRow], clock: Clock) -> No
 AT_LEAST = 500
 
 
-def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM_CLOCK) -> None:
+def compact_if_remote(root: Storage, names: Iterable[str]) -> None:
     """Merge the single clips of a job's caches into shards if the caches are in an object store.
 
     Errors are logged as warnings, because the uncompacted clips stay usable.
@@ -455,14 +452,13 @@ def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM
     Args:
         root: Storage of the caches.
         names: Names of the job's caches.
-        clock: See `compact_cache`.
     """
-    if root.is_local:
+    if root.store is None:
         return
     try:
         for folder in find_caches(root, list(names)):
             if folder.cache is not None and len(folder.singles) >= AT_LEAST:
-                problems = [problem for _, problem in compact_cache(folder, clock) if problem]
+                problems = [problem for _, problem in compact_cache(folder) if problem]
                 logger.info("%s: compacted, %d clips left out", folder.name, len(problems))
     except (OSError, UserError) as error:
         logger.warning("%s: not compacted (%s); try `tango cache compact`", root.location, error)

@@ -31,8 +31,8 @@ from jobs.results.answer_columns import (
 from jobs.results.cell_summary import BASELINE
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
 from jobs.results.quantities import Json
+from pipeline.progress.answers import read_asked
 from pipeline.progress.parts import AnswerParts
-from pipeline.progress.resume import read_asked
 from pipeline.redaction import redacted
 from pipeline.rows import ANSWER
 from pipeline.storage.urls import Place

@@ -28,8 +28,8 @@ from pipeline.errors import StoreError
 from pipeline.rows import AnswerRow, clips_in
 from pipeline.rows import result_of as result_row
 from pipeline.runtime.clock import SYSTEM_CLOCK
-from pipeline.storage.faults import PAUSES_S
 from pipeline.storage.leases import LeaseError
+from pipeline.storage.objects import PAUSES_S
 
 SECONDS_PER_CLIP = 4.0
 # The first driver stands still while the second one does its whole job.
@@ -65,7 +65,7 @@ class Executor:
             if index in self.failing:
                 row = row.failed("decode_failed", "not a video")
             else:
-                row = replace(row, decode_video_ms=1.0, encode_ms=2.0, compress_ms='{"cache": 3.0}')
+                row = replace(row, decode_video_ms=1.0, encode_ms=2.0, compress_ms={"cache": 3.0})
             yield result_row(row, [self.answer(row, one.id) for one in questions_of(row)])
 
     def answer(self, row, question, text="A"):
