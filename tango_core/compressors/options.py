@@ -118,7 +118,7 @@ def _ranges(cls: type) -> dict[tuple[str, Range], None]:
 
 def check_ranges(settings: Any) -> None:
     """Raise `ValueError` for a field whose value is not in its range; `None` is allowed."""
-    for name, allowed in _ranges(type(settings)):
+    for name, allowed in _ranges(type(settings)):  # type: ignore[arg-type]
         value = getattr(settings, name)
         if value is not None and not allowed.holds(value):
             raise InputError(f"{name} must be {allowed.text}, got {value}")
