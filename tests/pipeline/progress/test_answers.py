@@ -29,17 +29,27 @@ def folder(tmp_path):
     return tmp_path / "answers"
 
 
+def write(folder, *clips):
+    """A writer that has written the rows of some clips."""
+    writer = AnswerWriter(folder)
+    for rows in clips:
+        writer.add(rows)
+    writer.flush()
+    return writer
+
+
 def clips(folder):
     return read_answers(folder)["video_id"].to_pylist()
 
 
 def test_resuming_keeps_finished_clips_and_drops_the_others_with_the_first_new_answer(folder):
-    writer = AnswerWriter(folder)
-    writer.add([answer("done", cell=cell) for cell in ("full", "tango")])
-    writer.add([answer("unparsed", cell=cell, status="unparsed") for cell in ("full", "tango")])
-    writer.add([answer("failed", cell=cell, status="answer_failed") for cell in ("full", "tango")])
-    writer.add([answer("partial", cell="full")])
-    writer.flush()
+    write(
+        folder,
+        [answer("done", cell=cell) for cell in ("full", "tango")],
+        [answer("unparsed", cell=cell, status="unparsed") for cell in ("full", "tango")],
+        [answer("failed", cell=cell, status="answer_failed") for cell in ("full", "tango")],
+        [answer("partial", cell="full")],
+    )
     resumed = AnswerWriter(folder)
     finished = resumed.finished(["full", "tango"])
     assert len(finished) == 2
@@ -70,14 +80,10 @@ def test_a_disk_that_fails_loses_no_answer_that_is_still_pending(folder):
 
 
 def test_a_part_that_came_after_the_reading_is_not_deleted(folder):
-    writer = AnswerWriter(folder)
-    writer.add([answer("failed", status="answer_failed")])
-    writer.flush()
+    write(folder, [answer("failed", status="answer_failed")])
     resumed = AnswerWriter(folder)
     resumed.keep(resumed.finished(["full"]))
-    other = AnswerWriter(folder)
-    other.add([answer("of another driver")])
-    other.flush()
+    write(folder, [answer("of another driver")])
     resumed.add([answer("v2")])
     resumed.flush()
     assert sorted(clips(folder)) == ["of another driver", "v2"]
@@ -98,18 +104,9 @@ def test_parts_of_release_0_1_are_read_and_go_on(folder):
     assert len(list(folder.glob("part-00002-*.parquet"))) == 1
 
 
-@pytest.fixture
-def sealed(folder):
-    """One part with clips of several kinds; its bytes."""
-    writer = AnswerWriter(folder)
-    rows = [answer(f"v{i}", question=f"q{j}", text="é A" * i) for i in range(9) for j in range(3)]
-    writer.add([row | {"choice": 1, "correct": i % 2 == 0} for i, row in enumerate(rows)])
-    writer.flush()
-    (part,) = folder.glob("*.parquet")
-    return part
-
-
-def test_a_damaged_part_is_renamed_and_its_clips_are_not_finished(folder, sealed, caplog):
+def test_a_damaged_part_is_renamed_and_its_clips_are_not_finished(folder, caplog):
+    write(folder, *([answer(f"v{i}", text="A" * i)] for i in range(9)))
+    (sealed,) = folder.glob("*.parquet")
     data = bytearray(sealed.read_bytes())
     data[len(data) // 3] ^= 1
     sealed.write_bytes(data)
@@ -124,9 +121,7 @@ def test_a_part_copied_over_another_or_from_another_run_is_found(tmp_path):
     folders = [tmp_path / run / "answers" for run in ("a", "b")]
     for folder in folders:
         for video in ("v1", "v2"):
-            writer = AnswerWriter(folder)
-            writer.add([answer(video)])
-            writer.flush()
+            write(folder, [answer(video)])
     first, second = sorted(folders[0].glob("*.parquet"))
     stranger = sorted(folders[1].glob("*.parquet"))[0]
     shutil.copy(stranger, folders[0])
@@ -139,9 +134,7 @@ def test_a_part_copied_over_another_or_from_another_run_is_found(tmp_path):
 
 
 def test_a_run_directory_may_be_renamed_and_go_on(tmp_path):
-    writer = AnswerWriter(tmp_path / "old" / "answers")
-    writer.add([answer("v1")])
-    writer.flush()
+    writer = write(tmp_path / "old" / "answers", [answer("v1")])
     (tmp_path / "old").rename(tmp_path / "new")
     writer = AnswerWriter(tmp_path / "new" / "answers")
     assert len(writer.finished(["full"])) == 1
@@ -151,9 +144,7 @@ def test_a_run_directory_may_be_renamed_and_go_on(tmp_path):
 
 
 def test_a_driver_that_died_while_dropping_leaves_no_answer_twice(folder):
-    writer = AnswerWriter(folder)
-    writer.add([answer("v1", text="old")])
-    writer.flush()
+    writer = write(folder, [answer("v1", text="old")])
     writer.add([answer("v1", text="new")])  # the kept rows were written, the old not yet deleted
     writer.flush()
     resumed = AnswerWriter(folder)
