@@ -89,13 +89,12 @@ class LVBenchBenchmark(_OptionallyGrouped):
         Release(
             repository="lmms-eval/LVBench",
             licence=_LVBENCH_LICENCE,
-            annotations=("*.parquet",),
-            videos=("*.zip", "*.tar*", "*.mp4"),
         ),
         Release(
             repository="zai-org/LVBench",
             licence=_LVBENCH_LICENCE,
             annotations=(_META,),
+            videos=(),
             notes=(
                 "the videos are on YouTube, by the keys in the table; some are gone: put what you "
                 "have into videos/<key>.mp4",

@@ -139,7 +139,7 @@ def choose_lmms_eval(subtitles: Subtitles, watched: Watched, num_frames: int = 3
     return "\n".join(line[1] for line in lines if line)
 
 
-_FOR_INTERNVL = (("internvl", harnesses.FOR_INTERNVL),)
+_FOR_INTERNVL = (("internvl", harnesses.for_internvl),)
 _first_capital = partial(harnesses.first_capital, letters="ABCD")
 _lmms_eval = partial(
     in_versions,
