@@ -121,7 +121,7 @@ methods: $(READY)  ## Record the sources and outputs of shipped methods, after o
 
 # Trainings and tables are independent of each other: `make --jobs 2 seeds` uses two cores for them.
 .SECONDARY: $(SEEDS)/model1/model.safetensors $(SEEDS)/model2/model.safetensors
-seeds: $(SEEDS)/$(TABLE)/replicates.md  ## Train two more seeds of the embedded model; every method on all three
+seeds: $(foreach seed,0 1 2,$(SEEDS)/$(TABLE)$(seed)/finished)  ## Train two more seeds of the embedded model; every method on all three
 
 $(SEEDS)/model%/model.safetensors: | $(READY)
 	@$(BIN)/tango train-tiny --seed $* --output $(@D) --resume
@@ -133,9 +133,6 @@ $(SEEDS)/$(TABLE)0/finished: jobs/recipes/shapes_$(TABLE).yaml | $(READY)
 $(SEEDS)/$(TABLE)%/finished: jobs/recipes/shapes_$(TABLE).yaml $(SEEDS)/model%/model.safetensors
 	@OMP_NUM_THREADS=1 $(BIN)/tango sweep $< --set model.path=$(SEEDS)/model$* --output $(@D) --continue
 	@touch $@
-
-$(SEEDS)/$(TABLE)/replicates.md: $(foreach seed,0 1 2,$(SEEDS)/$(TABLE)$(seed)/finished)
-	@$(BIN)/tango runs replicates $(foreach seed,0 1 2,$(SEEDS)/$(TABLE)$(seed)/*-shapes-*) --output $(@D)
 
 bench: $(READY)  ## Measure speed against references: one table of ratios with limits
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench.py

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from rich.console import Console
 
 from jobs.config.recipe import Job
 from jobs.report.formatting import DASH, Table
-from jobs.report.theme import LIGHT, Style, Theme, handles_of, legend, new_figure, png
+from jobs.report.theme import LIGHT, legend, new_figure, rendered
 from jobs.run.build import build, make_plan
 from pipeline.cache.directory import TokenCache
 from pipeline.clips import Clip, questions_of, subtitles_of
@@ -179,8 +180,8 @@ def write_load(rows: Sequence[Row], folder: Path, console: Console) -> None:
     (folder / LOAD_FILE).write_text(json.dumps(rows, indent=1) + "\n")
     table, fastest = load_table(rows), "\n".join(_fastest(rows))
     (folder / "load.md").write_text(f"{table.markdown()}\n\n{fastest}\n")
-    if figure := load_plot(rows, LIGHT):
-        (folder / "load.png").write_bytes(png(figure))
+    if any(row["accuracy"] is not None for row in rows):
+        (folder / "load.png").write_bytes(rendered(partial(load_plot, rows), LIGHT))
     text = "\n".join([*table.plain(rule=True), fastest])
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -357,18 +358,12 @@ def _fastest(rows: Sequence[Row]) -> Iterator[str]:
             )
 
 
-def load_plot(rows: Sequence[Row], theme: Theme) -> Figure | None:
-    """Requests per second over accuracy, one point per cell and load; one panel per engine.
-
-    Returns:
-        The figure; `None` if no row has an accuracy.
-    """
+def load_plot(rows: Sequence[Row]) -> Figure:
+    """Requests per second over accuracy, one point per cell and load; one panel per engine."""
     scored = pd.DataFrame([row for row in rows if row["accuracy"] is not None])
-    if scored.empty:
-        return None
     engines = scored["engine"].unique()
-    colours = {cell: theme.series[at % 8] for at, cell in enumerate(scored["cell"].unique())}
-    figure, panels = new_figure((5.2 * len(engines), 4.4), theme, 1, len(engines))
+    colours = {cell: f"C{at % 8}" for at, cell in enumerate(scored["cell"].unique())}
+    figure, panels = new_figure((5.2 * len(engines), 4.4), columns=len(engines))
     rates = scored["requests_per_s"]
     for panel, engine in zip(panels, engines, strict=True):
         own_engine = scored[scored["engine"] == engine]
@@ -377,18 +372,16 @@ def load_plot(rows: Sequence[Row], theme: Theme) -> Figure | None:
             panel.plot(x, y, "o-", color=colours[cell], linewidth=0.8, label=str(cell))
         for row in own_engine.itertuples():
             at = 100 * row.accuracy, row.requests_per_s
-            style: Style = {"fontsize": 7, "color": theme.foreground}
-            panel.annotate(f"{row.level:g}", at, (4, 3), textcoords="offset points", **style)
+            panel.annotate(f"{row.level:g}", at, (4, 3), textcoords="offset points", fontsize=7)
         panel.set_yscale("log")
         panel.set_ylim(0.8 * rates.min(), 1.4 * rates.max())
         panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         panel.yaxis.set_minor_locator(NullLocator())
         panel.yaxis.set_major_formatter("{x:g}")
-        panel.set_title(engine, loc="left", fontweight="bold", color=theme.foreground)
+        panel.set_title(engine)
         panel.set_xlabel("accuracy %")
         panel.set_ylabel("requests/s")
-    handles = handles_of(panels)
     note = {"title": "numbers: requests at once, or per second", "title_fontsize": 8}
-    where = {"loc": "outside lower center", "ncols": min(4, len(handles))}
-    legend(figure, handles, theme, **where, **note)
+    where = {"loc": "outside lower center", "ncols": min(4, len(colours))}
+    legend(figure, panels, **where, **note)
     return figure

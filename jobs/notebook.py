@@ -1,8 +1,8 @@
-"""Run a recipe in a notebook, and read finished runs: typed summaries and pandas frames.
+"""Read finished runs in a notebook: typed summaries and pandas frames.
 
-    from jobs.notebook import load_run, run_recipe
+    from jobs.notebook import load_run
 
-    run = run_recipe("recipe.yaml", "limit=100")  # or load_run("runs/20260101-120000-shapes-...")
+    run = load_run("runs/20260101-120000-shapes-...")
     run.cells[["cell", "accuracy", "tokens_kept"]]
     run.answers(["video_id", "question_id", "correct"], cells=["tango r=0.1"])
 
@@ -22,22 +22,13 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
-from rich.console import Console
 
-from jobs.config.recipe import load_job
 from jobs.results.cell_summary import CellSummary, RunSummary, parse_summary
-from jobs.results.facts import JOB_FILE, JobFacts
+from jobs.results.facts import JobFacts, recipe_of
 from jobs.results.summary import SUMMARY_FILE, parts_of, reduce_runs, summarize_reduced
-from jobs.run.build import build
-from jobs.run.commands import run_dir_of, run_job
-from jobs.run.locations import Locations
-from jobs.run.progress import Display
 from pipeline.progress.parts import last_of_each
 from pipeline.rows import ANSWER
-from pipeline.storage.urls import place
 from tango_core.errors import InputError
-from tango_core.local_files import read_text
 
 # pandas types that support missing values.
 _TYPES = {
@@ -62,40 +53,6 @@ def load_run(path: str | Path) -> LoadedRun:
     return LoadedRun(folder, JobFacts.load(folder))
 
 
-def run_recipe(
-    recipe: str | Path,
-    *changes: str,
-    output: str = "runs",
-    cache: str | None = None,
-    tracking_uri: str | None = None,
-    address: str | None = None,
-) -> LoadedRun:
-    """Run the job of a recipe with its progress in the notebook; continues an unfinished run.
-
-    Interrupting the kernel keeps finished clips, and the same call continues the run.
-
-    Args:
-        recipe: YAML recipe of one job.
-        changes: As `--set`: `"method.retention=0.2"`.
-        output: As `--output`.
-        cache: As `--cache`.
-        tracking_uri: As `--tracking-uri`.
-        address: As `--address`.
-
-    Raises:
-        UserError: As `tango sweep` prints.
-    """
-    job = load_job(Path(recipe), changes)
-    locations = Locations(
-        place(output), cache, tracking_uri, address=address, continues=True, recipe=str(recipe)
-    )
-    locations.raise_if_unusable()
-    built = build(job, address)
-    run_dir = run_dir_of(job, locations)
-    run_job(job, built, "sweep", locations, run_dir, Display(Console()))
-    return load_run(str(run_dir))
-
-
 @dataclass(frozen=True)
 class LoadedRun:
     """A finished run.
@@ -111,8 +68,7 @@ class LoadedRun:
     @cached_property
     def recipe(self) -> dict[str, Any]:
         """The resolved recipe; empty for imported runs."""
-        path = self.path / JOB_FILE
-        return dict(yaml.safe_load(read_text(path)) or {}) if path.is_file() else {}
+        return recipe_of(self.path)
 
     @cached_property
     def summary(self) -> RunSummary:
@@ -158,11 +114,9 @@ class LoadedRun:
             FileNotFoundError: If the run has no answers.
             DamagedFileError: If a file of the run is damaged.
         """
-        parts = list(
-            self.answers_in_parts(columns, cells=cells, benchmarks=benchmarks, groups=groups)
-        )
         chosen = list(ANSWER.names if columns is None else dict.fromkeys(columns))
-        return pd.concat([_frame(_EMPTY.select(chosen)), *parts], ignore_index=True)
+        parts = [*self.answers_in_parts(chosen, cells=cells, benchmarks=benchmarks, groups=groups)]
+        return pd.concat([_frame(ANSWER.empty_table(), chosen), *parts], ignore_index=True)
 
     def answers_in_parts(
         self,
@@ -187,21 +141,24 @@ class LoadedRun:
             ValueError: If there is no such column, cell or benchmark.
         """
         chosen = list(ANSWER.names if columns is None else dict.fromkeys(columns))
-        _raise_if_unknown("column", chosen, ANSWER.names)
-        for kind, wanted in (("cell", cells), ("benchmark", benchmarks)):
-            names = [cell.name if kind == "cell" else cell.benchmark for cell in self.facts.cells]
-            _raise_if_unknown(kind, wanted or (), names)
+        known = {
+            "column": (chosen, set(ANSWER.names)),
+            "cell": (cells, {cell.name for cell in self.facts.cells}),
+            "benchmark": (benchmarks, {cell.benchmark for cell in self.facts.cells}),
+        }
+        for kind, (wanted, names) in known.items():
+            if unknown := [name for name in wanted or () if name not in names]:
+                listed = ", ".join(sorted(names))
+                raise InputError(f"the run has no {kind} {unknown[0]!r}; choose from: {listed}")
         for part in parts_of(self.path).whole_clips(rows=rows):
-            table = pa.Table.from_arrays(
-                [_column(last_of_each(part), field) for field in ANSWER], schema=ANSWER
-            )
+            table = last_of_each(part)
             for name, wanted in (("cell", cells), ("benchmark", benchmarks)):
                 if wanted is not None:
                     values = pa.array(list(wanted), pa.string())
                     table = table.filter(pc.is_in(table[name], value_set=values))
             if not len(table):
                 continue
-            frame = _frame(table.select(chosen))
+            frame = _frame(table, chosen)
             if groups:
                 parsed = [json.loads(text or "{}") for text in table["groups"].to_pylist()]
                 own = pd.DataFrame(parsed, dtype=pd.StringDtype()).sort_index(axis="columns")
@@ -209,20 +166,18 @@ class LoadedRun:
             yield frame
 
 
-_EMPTY = ANSWER.empty_table()
-
-
-def _frame(table: pa.Table) -> pd.DataFrame:
-    """Convert a table to a data frame that preserves missing values."""
-    frame: pd.DataFrame = table.to_pandas(types_mapper=_TYPES.get)
+def _frame(table: pa.Table, columns: Collection[str]) -> pd.DataFrame:
+    """Columns that preserve missing values; all missing where an older run lacks one."""
+    schema = pa.schema([ANSWER.field(name) for name in columns])
+    arrays = [
+        table[field.name].cast(field.type, safe=False)
+        if field.name in table.column_names
+        else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    found = pa.Table.from_arrays(arrays, schema=schema)
+    frame: pd.DataFrame = found.to_pandas(types_mapper=_TYPES.get)
     return frame
-
-
-def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """A column cast to its type; all missing if an older run lacks it."""
-    if field.name not in table.column_names:
-        return pa.chunked_array([pa.nulls(len(table), field.type)])
-    return table[field.name].cast(field.type, safe=False)
 
 
 def _plain(cell: CellSummary) -> dict[str, Any]:
@@ -246,16 +201,3 @@ def _plain(cell: CellSummary) -> dict[str, Any]:
         "prefill_tflops": cell.prefill_tflops,
         **{f"{stage}_ms": stats.p50 for stage, stats in cell.latency_ms.items()},
     }
-
-
-def _raise_if_unknown(kind: str, wanted: Collection[str], known: Collection[str]) -> None:
-    """Raise for unknown names.
-
-    Raises:
-        ValueError: If a name is unknown; the message lists the known ones.
-    """
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        raise InputError(
-            f"the run has no {kind} {unknown[0]!r}; choose from: {', '.join(sorted(set(known)))}"
-        )

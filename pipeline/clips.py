@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.redaction import redacted
-from pipeline.resources.devices import placed
-from pipeline.resources.pools import ActorPool, TaskPool
+from pipeline.resources.pools import ActorPool, TaskPool, placed
 from pipeline.storage.urls import is_url
 from tango_core.printable import printable
-from tango_core.types import Question, Subtitles, VideoItem
+from tango_core.types import Question, Subtitles, VideoFrames, VideoItem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
 class Clip:
     """A clip that passes through the stages.
 
-    A failed clip has a `status` other than `ok`: every stage passes it on unchanged. Arrays are
-    bytes with their shape in another field.
+    A failed clip has a `status` other than `ok`: every stage passes it on unchanged.
 
     Attributes:
         benchmark: Name of the benchmark.
@@ -55,19 +53,14 @@ class Clip:
         error: One-line reason of the failure.
         store_fault: Storage error that a stage met.
         decode_video_ms: Time to decode the clip.
-        decoder: Decoder that was used.
         warnings: Warnings of the decoder.
         damage: Reasons why the frames may differ from the undamaged video.
-        pixels: Bytes of the (F, h, w, 3) uint8 frames, row-major.
-        pixels_shape: Shape of the frames.
-        frame_times: Seconds.
-        duration_s: See `ClipSource`.
-        frame_height: See `ClipSource`.
+        frames: The decoded frames, until they are encoded.
         encode_ms: Time of the vision encoder.
         encode_tflops: Its floating-point operations in 10^12; `None` if unknown.
-        compress_ms: JSON; cache name -> time of its method, `None` if that comes later.
-        compress_errors: JSON; cache name -> why its method failed.
-        profile: JSON; what `ProfileCompression` measured.
+        compress_ms: Cache name -> time of its method, `None` if that comes later.
+        compress_errors: Cache name -> why its method failed.
+        profile: What `ProfileCompression` measured.
     """
 
     benchmark: str
@@ -87,19 +80,14 @@ class Clip:
     error: str | None = None
     store_fault: str | None = None
     decode_video_ms: float | None = None
-    decoder: str | None = None
     warnings: Sequence[str] | None = None
     damage: Sequence[str] | None = None
-    pixels: bytes | None = None
-    pixels_shape: Sequence[int] | None = None
-    frame_times: Sequence[float] | None = None
-    duration_s: float | None = None
-    frame_height: int | None = None
+    frames: VideoFrames | None = None
     encode_ms: float | None = None
     encode_tflops: float | None = None
-    compress_ms: str | None = None
-    compress_errors: str | None = None
-    profile: str | None = None
+    compress_ms: Mapping[str, float | None] = field(default_factory=dict)
+    compress_errors: Mapping[str, str] = field(default_factory=dict)
+    profile: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def name(self) -> tuple[str, str]:
@@ -124,15 +112,6 @@ class Clip:
         same = len(set(errors.values())) == 1
         reasons = list(errors.values())[:1] if same else [f"{n}: {e}" for n, e in errors.items()]
         return self.failed(COMPRESS_VIDEO.failure, "; ".join(reasons))
-
-    def without_frames(self) -> Clip:
-        """Copy of the clip without its frames."""
-        empty: dict[str, Any] = dict.fromkeys(FRAMES)
-        return replace(self, **empty)
-
-
-FRAMES = ("pixels", "pixels_shape", "frame_times", "duration_s", "frame_height")
-"""Fields with the frames of a decoded clip."""
 
 
 def clip_of(
@@ -183,20 +162,13 @@ def questions_of(clip: Clip) -> tuple[Question, ...]:
 
 
 def _packed(question: Question) -> dict[str, Any]:
-    packed: dict[str, Any] = {
-        "id": question.id,
-        "text": question.text,
-        "choices": list(question.choices),
-        "answer": question.answer,
-        "groups": dict(question.groups),
-    }
-    if question.accepted:
-        packed |= {"accepted": list(question.accepted), "match": question.match}
-    if question.span is not None:
-        packed["span"] = list(question.span)
+    packed: dict[str, Any] = {**vars(question), "groups": dict(question.groups)}
     if question.other is not None:
         packed["other"] = _packed(question.other)
-    return packed
+    # Fields that only some questions have are left out of the others.
+    unused = {name for name in ("accepted", "span", "other") if not packed[name]}
+    unused |= {"match"} if "accepted" in unused else set()
+    return {name: value for name, value in packed.items() if name not in unused}
 
 
 def _unpacked(packed: Mapping[str, Any]) -> Question:

@@ -1,7 +1,7 @@
 """Counters of the stages: clips in, clips out, failures and busy time.
 
 They are read by the driver, which shows and logs them (`StageBoard`), and on Ray by Prometheus
-(`METRICS`, exported by `pipeline/executors/ray_reports.py`). This module imports neither Ray nor a
+(`METRICS`, exported by `pipeline/executors/workers.py`). This module imports neither Ray nor a
 tracking server.
 """
 

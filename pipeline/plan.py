@@ -15,15 +15,16 @@ import pyarrow.compute as pc
 
 from pipeline.cache.directory import TokenCache, open_cache
 from pipeline.cache.features import FeatureCache, FeatureStore
-from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
-from pipeline.cache.names import TOKENS, held_by
+from pipeline.cache.names import TOKENS, SourceMissingError, clip_key, held_by, source_fingerprint
 from pipeline.cache.rows import INT8
 from pipeline.clips import DECODE_VIDEO, Clip, clip_of
-from pipeline.progress.resume import Continued
+from pipeline.progress.answers import Continued
 from pipeline.question_groups import groups_of, with_other_questions
 from pipeline.rows import CLIP, clips_in, to_table
-from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
+from pipeline.storage.copies import Mirror, VideoCache, fingerprint_of, remote_fingerprint
+from pipeline.storage.objects import ObjectStore, Stored
+from pipeline.storage.urls import Url, UrlError, is_url, place
 from tango_core.benchmarks.base import Protocol
 from tango_core.compressors import Method
 from tango_core.compressors.base import Compressor
@@ -35,6 +36,8 @@ from tango_core.types import VideoItem
 # More at a time take longer: Python's garbage collector looks at them again and again.
 _ROWS_PER_CHUNK = 1_000
 _FILES_KNOWN = 10_000
+# Number of single requests for objects of one folder after which the folder is listed instead.
+_SINGLE = 8
 _NAME = ["benchmark", "video_id"]
 # A name per clip and cache would take more memory than the rest of the plan.
 _NAMES = pa.list_(pa.dictionary(pa.int16(), pa.string()))
@@ -108,15 +111,11 @@ def plan_clips(
             kept = continued.keep(rows, ([q.id for q in item.questions] for _, item in some))
             table = table.filter(pa.array(~kept))
         chunks.append(table)
-    _raise_if_twice(pa.concat_tables(names))
-    return look_up(pa.concat_tables(chunks), caches, features, compressors, recompute=recompute)
-
-
-def _raise_if_twice(names: pa.Table) -> None:
-    counts = names.group_by(_NAME).aggregate([([], "count_all")])
-    twice = counts.filter(pc.greater(counts["count_all"], 1))
-    for benchmark, video in zip(*(twice[name].to_pylist() for name in _NAME), strict=True):
+    counts = pa.concat_tables(names).group_by(_NAME).aggregate([([], "count_all")])
+    for twice in counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1).to_pylist():
+        benchmark, video = (twice[name] for name in _NAME)
         raise InputError(f"benchmark {benchmark!r} lists video {video!r} twice; ids must be unique")
+    return look_up(pa.concat_tables(chunks), caches, features, compressors, recompute=recompute)
 
 
 def look_up(
@@ -258,7 +257,6 @@ def plan_methods(
     methods: Sequence[tuple[str, Method]],
     model: ModelSpec,
     cache_root: str | Storage,
-    clock: Clock = SYSTEM_CLOCK,
     features: FeatureCache | None = None,
 ) -> tuple[tuple[PlannedMethod, ...], dict[str, Compressor], dict[str, TokenCache]]:
     """Open each method's cache; methods with equal compressors share one.
@@ -267,7 +265,6 @@ def plan_methods(
         methods: Names and methods.
         model: The Video LLM.
         cache_root: Directory or URL of all caches.
-        clock: Clock for the dates of cache entries.
         features: The feature cache of the job, if it has one.
 
     Returns:
@@ -282,7 +279,7 @@ def plan_methods(
     caches: dict[str, TokenCache] = {}
     for name, method in methods:
         raise_if_not_served(name, method, model)
-        cache = open_cache(cache_root, model, method.compressor, clock, from_int8=from_int8)
+        cache = open_cache(cache_root, model, method.compressor, from_int8=from_int8)
         compressors.setdefault(cache.name, method.compressor)
         caches.setdefault(cache.name, cache)
         planned.append(PlannedMethod(name, method, cache.name))
@@ -304,3 +301,60 @@ def raise_if_not_served(name: str, method: Method, model: ModelSpec) -> None:
         raise_if_not_provided(model, method.compressor.needs)
     except InputError as error:
         raise InputError(f"method {name!r}: {error}") from error
+
+
+class Sources:
+    """Fingerprints sources; uses listings of object stores instead of a request per clip.
+
+    Responses are cached for the lifetime of this object, so that fingerprints with and without
+    `hash_content` refer to the same version of a video.
+
+    Args:
+        mirrors: Mirrors of the benchmarks whose root is in an object store.
+        videos: Cache of downloaded videos, used if a video is identified by its bytes.
+    """
+
+    def __init__(self, mirrors: Sequence[Mirror], videos: VideoCache) -> None:
+        self._mirrors, self._videos = mirrors, videos
+        self._num_requests: dict[str, int] = {}
+        self._fingerprints: dict[str, str] = {}
+        self._listings: dict[str, dict[str, Stored]] = {}
+
+    def __call__(self, path: str, hash_content: bool) -> str:
+        """See `source_fingerprint`.
+
+        Raises:
+            SourceMissingError: If `path` does not exist, or is a URL with credentials.
+            OSError: If a store does not answer.
+        """
+        if not is_url(path):
+            return source_fingerprint(path, hash_content)
+        try:
+            found = self._of_store(path)
+            if not hash_content:
+                return found
+            with self._videos.fetched(path, found) as local:
+                return source_fingerprint(local, hash_content=True)
+        except (FileNotFoundError, UrlError) as error:
+            raise SourceMissingError(str(error)) from error
+
+    def _of_store(self, path: str) -> str:
+        """Fingerprint of an object, from a listing if possible."""
+        for mirror in self._mirrors:
+            found = mirror.fingerprint(path)
+            if found is not None:
+                return found
+        if path in self._fingerprints:
+            return self._fingerprints[path]
+        where = place(path)
+        assert isinstance(where, Url)
+        folder = str(where.parent)
+        self._num_requests[folder] = self._num_requests.get(folder, 0) + 1
+        if self._num_requests[folder] > _SINGLE and folder not in self._listings:
+            listing = ObjectStore(where.scheme).listing(where.parent.path)
+            self._listings[folder] = {entry.name: entry for entry in listing if entry.is_file}
+        entry = self._listings.get(folder, {}).get(where.name)
+        if entry:
+            return fingerprint_of(where, [entry])
+        self._fingerprints[path] = remote_fingerprint(path)
+        return self._fingerprints[path]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from pipeline.cache.fingerprint import digest
+from pipeline.cache.names import digest
 from pipeline.clips import Clip, questions_of
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_question_embedder

@@ -175,16 +175,3 @@ class RedactingFilter(logging.Filter):
         if record.exc_text:
             record.exc_text = redacted(record.exc_text)
         return True
-
-
-def first_with_credentials(value: Any, key: str = "") -> str | None:
-    """Dotted key of the first string in nested settings that holds credentials, or `None`."""
-    if isinstance(value, str):
-        return key if holds_credentials(value) else None
-    children: Iterator[tuple[Any, Any]] = iter(())
-    if isinstance(value, Mapping):
-        children = iter(value.items())
-    elif isinstance(value, (list, tuple)):
-        children = iter(enumerate(value))
-    found = (first_with_credentials(child, f"{key}.{name}".lstrip(".")) for name, child in children)
-    return next((at for at in found if at is not None), None)

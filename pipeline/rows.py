@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.clips import DAMAGED, FAILED, Clip
-from tango_core.types import ClipSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +124,7 @@ def result_of(
         store_fault=store_fault or clip.store_fault,
         lost_entry=lost_entry,
         num_misses=len(clip.missing),
-        num_computed=len(json.loads(clip.compress_ms or "{}")),
+        num_computed=len(clip.compress_ms),
         warnings=list(clip.warnings or ()),
         answers=list(answers),
     )
@@ -137,7 +135,7 @@ def filled(clip: Clip) -> Result:
 
     The clip fails if any method failed, because there are no answers to record it.
     """
-    errors = json.loads(clip.compress_errors or "{}")
+    errors = clip.compress_errors
     return result_of(clip.failed_by_methods(errors) if errors and clip.status == "ok" else clip, [])
 
 
@@ -146,24 +144,22 @@ _TYPES: dict[Any, pa.DataType] = {
     float: pa.float64(),
     int: pa.int64(),
     bool: pa.bool_(),
-    bytes: pa.large_binary(),
     Sequence[str]: pa.list_(pa.string()),
-    Sequence[int]: pa.list_(pa.int64()),
-    Sequence[float]: pa.list_(pa.float64()),
 }
 
 
-def _schema_of(record: type) -> pa.Schema:
-    """Columns for the fields of a record, in their order."""
+def _schema_of(record: type, before: str = "") -> pa.Schema:
+    """Columns for the fields of a record, in their order, up to one of them."""
     columns = []
     for name, hint in get_type_hints(record).items():
+        if name == before:
+            break
         optional = [kind for kind in get_args(hint) if kind is not NoneType]
         columns.append((name, _TYPES[hint] if hint in _TYPES else _TYPES[optional[0]]))
     return pa.schema(columns)
 
 
-_COLUMNS = _schema_of(Clip)
-CLIP = pa.schema(list(_COLUMNS)[: _COLUMNS.get_field_index("decode_video_ms")])
+CLIP = _schema_of(Clip, before="decode_video_ms")
 """A planned clip; the other fields of `Clip` are filled by the stages."""
 ANSWER = _schema_of(AnswerRow)
 
@@ -194,20 +190,6 @@ def unpacked(block: pa.Table) -> Iterator[Any]:
     """The records of a block."""
     for record in block["record"]:
         yield pickle.loads(record.as_buffer())
-
-
-def source_of(row: Mapping[str, Any]) -> ClipSource | None:
-    """Duration and frame height of the original file; `None` if unknown."""
-    duration, height = row.get("duration_s"), row.get("frame_height")
-    return None if duration is None or height is None else ClipSource(duration, height)
-
-
-def source_columns(source: ClipSource | None) -> dict[str, Any]:
-    """Columns for `source_of`."""
-    return {
-        "duration_s": source.duration_s if source else None,
-        "frame_height": source.frame_height if source else None,
-    }
 
 
 def are_failed(answers: pa.Table, *, keep_damaged: bool = True) -> npt.NDArray[np.bool_]:

@@ -12,13 +12,11 @@ from pipeline.executors import local
 from pipeline.executors.cluster import connected
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan, look_up
-from pipeline.resources.devices import doubts
-from pipeline.resources.pools import preflight
+from pipeline.resources.pools import doubts, preflight
 from pipeline.rows import Result
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
-from pipeline.settings import Settings
-from pipeline.sizing import pools_for
-from pipeline.storage.faults import NOT_BACK, PAUSES_S, pause, store_fault
+from pipeline.settings import Settings, pools_for
+from pipeline.storage.objects import NOT_BACK, PAUSES_S, pause, store_fault
 from tango_core.types import NotFiniteError
 
 IN_A_ROW = 3
@@ -121,10 +119,8 @@ def complete(
                 not_finite = _not_finite(row)
                 not_finite_in_a_row = not_finite_in_a_row + 1 if not_finite else 0
                 if not_finite_in_a_row == _MOST_NOT_FINITE:
-                    raise WorkerError(
-                        f"the last {_MOST_NOT_FINITE} clips failed with the same error: "
-                        f"{not_finite}"
-                    )
+                    same = f"the last {_MOST_NOT_FINITE} clips failed with the same error"
+                    raise WorkerError(f"{same}: {not_finite}")
         except (StoreError, WorkerError):
             raise
         except Exception as error:

@@ -178,6 +178,11 @@ class VisualFeatures:
         if any(not 0 <= sink < tokens_per_frame for sink in self.sinks):
             raise ValueError(f"sinks must lie in [0, {tokens_per_frame}), got {self.sinks}")
 
+    def signal(self, name: str) -> Tensor:
+        """The field of this name, for a method that names it in `needs`: it is not `None` then."""
+        found: Tensor = getattr(self, name)
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class CompressedVideo:

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import pandas as pd
-import pyarrow as pa
 
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.answer_columns import RIGHT, AnswerColumns, metric_of, scores_of
+from jobs.results.cell_summary import series_of
 from jobs.results.summary import parts_of
-from jobs.run.build import BuiltJob, build, items_of, videos_of
+from jobs.run.build import build, items_of, videos_of
 from pipeline.cache.derived import on_cpu
 from pipeline.cache.directory import MANIFEST
-from pipeline.cache.features import FeatureStore, open_store
+from pipeline.cache.features import open_store
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError
 from pipeline.clips import Clip
-from pipeline.plan import PlannedMethod, plan_clips, plan_methods
+from pipeline.plan import PlannedMethod, Sources, plan_clips, plan_methods
 from pipeline.question_groups import QuestionReader, groups_of
 from pipeline.rows import clips_in
-from pipeline.sources import Sources
-from pipeline.stages.compress import FeatureSource, frames_of
+from pipeline.stages.compress import FeatureSource
 from pipeline.stages.decode import decode_video
 from tango_core.combination import Combination
-from tango_core.errors import UserError
-from tango_core.models import ModelSpec, load_encoder
+from tango_core.models import load_encoder
 from tango_core.models.base import VisionEncoder
 from tango_core.models.placement import resolve_device
 from tango_core.types import VideoFrames, VisualFeatures
@@ -51,28 +49,38 @@ class JobClips:
         job: Its benchmarks, model, limit, shard and `cache` section are used.
         cache_root: Directory or URL of the caches.
 
+    Attributes:
+        model: The model whose encoder is analysed.
+
     Raises:
         RecipeError: If the recipe is invalid or there are no clips.
     """
 
     def __init__(self, job: Job, cache_root: str) -> None:
         self.job, self.cache_root = job, cache_root
-        self.built: BuiltJob = build(replace(job, executor="local"))
+        self.built = built = build(replace(job, executor="local"))
+        self.model = model = built.model
         self.num_analysed = self.num_failed = self.num_stored = 0
-        self._table = self._listed()
-        if "merged_attention" in self.model.provides:
+        self._table = plan_clips(
+            items_of(job, built),
+            {},
+            hash_content=job.hash_content,
+            identify=Sources(tuple(built.mirrors.values()), videos_of(job)),
+            compressors={name: method.compressor for name, method in built.methods},
+        )
+        if self._table.num_rows == 0:
+            raise RecipeError(
+                f"benchmark.name {', '.join(built.benchmarks)}: no clips found; check "
+                "benchmark.root"
+            )
+        if "merged_attention" in model.provides:
             raise RecipeError("analyses show every frame; leave model.merge_layers out")
-        store = open_store(cache_root, self.model, "all", job.cache.feature_dtype)
+        store = open_store(cache_root, model, "all", job.cache.feature_dtype)
         assert store is not None
-        self.store: FeatureStore | None = store if store.cache.storage.exists(MANIFEST) else None
-        device = resolve_device(self.model.device)
-        self._source = FeatureSource(partial(load_encoder, self.model), self.store, device)
+        self.store = store if store.cache.storage.exists(MANIFEST) else None
+        device = resolve_device(model.device)
+        self._source = FeatureSource(partial(load_encoder, model), self.store, device)
         self._parts = self.store.cache.parts() if self.store else {}
-
-    @property
-    def model(self) -> ModelSpec:
-        """The model whose encoder is analysed."""
-        return self.built.model
 
     @property
     def encoder(self) -> VisionEncoder:
@@ -87,44 +95,31 @@ class JobClips:
         benchmarks = ", ".join(self.built.benchmarks)
         return f"{self.model.name}{note} on {self.num_analysed} clip(s) of {benchmarks}{stored}"
 
-    def with_frames(self, use: Callable[[Clip, VideoFrames], None]) -> None:
-        """Call a function with every clip and its frames; see `with_features`."""
-        self._each(self.frames, use)
+    def with_frames(self) -> Iterator[tuple[Clip, VideoFrames]]:
+        """Every clip and its frames; see `with_features`."""
+        return self._each(self.frames)
 
-    def with_features(
-        self, needs: frozenset[str], use: Callable[[Clip, VisualFeatures], None]
-    ) -> None:
-        """Call a function with every clip, its tokens and the signals `needs`.
+    def with_features(self, needs: frozenset[str]) -> Iterator[tuple[Clip, VisualFeatures]]:
+        """Every clip with its tokens and the signals `needs`, which the encoder must provide.
 
         Clips that cannot be decoded are logged and counted.
 
-        Args:
-            needs: Names of signals; the encoder must provide all of them.
-            use: The function.
-
         Raises:
-            RecipeError: If no clip could be decoded, or with the clip's name if the function raises
-                a `UserError`.
+            RecipeError: After the last clip, if none could be decoded.
         """
-        self._each(partial(self._features_of, needs), use)
+        return self._each(partial(self._features, needs))
 
-    def _each(self, get: Callable[[Clip], _T | None], use: Callable[[Clip, _T], None]) -> None:
+    def _each(self, get: Callable[[Clip], _T | None]) -> Iterator[tuple[Clip, _T]]:
         for clip in clips_in(self._table):
-            value = get(clip)
-            if value is None:
-                continue
-            self.num_analysed += 1
-            try:
-                use(clip, value)
-            except UserError as error:
-                raise RecipeError(f"{clip.video_id}: {error}") from error
+            if (value := get(clip)) is not None:
+                self.num_analysed += 1
+                yield clip, value
         if not self.num_analysed:
             raise RecipeError(
                 f"none of {self.num_failed} clip(s) could be decoded; see the lines above"
             )
 
-    def _features_of(self, needs: frozenset[str], clip: Clip) -> VisualFeatures | None:
-        """Tokens and signals of a clip; `None`, and counted as failed, if it cannot be decoded."""
+    def _features(self, needs: frozenset[str], clip: Clip) -> VisualFeatures | None:
         stored = [part for part, keys in self._parts.items() if clip.clip_key in keys]
         if {TOKENS, *needs} <= held_by(stored):
             try:
@@ -148,30 +143,10 @@ class JobClips:
                 videos=videos_of(self.job),
             )
         if clip.status == "ok":
-            return frames_of(clip)
+            return clip.frames
         logger.warning("%s: %s", clip.video_id, clip.error)
         self.num_failed += 1
         return None
-
-    def _listed(self) -> pa.Table:
-        """The recipe's clips; raises `RecipeError` if there are none."""
-        job, built = self.job, self.built
-        try:
-            clips = plan_clips(
-                items_of(job, built),
-                {},
-                hash_content=job.hash_content,
-                identify=Sources(tuple(built.mirrors.values()), videos_of(job)),
-                compressors={name: method.compressor for name, method in built.methods},
-            )
-        except (UserError, OSError) as error:
-            raise RecipeError(" ".join(str(error).split())) from error
-        if clips.num_rows == 0:
-            raise RecipeError(
-                f"benchmark.name {', '.join(built.benchmarks)}: no clips found; check "
-                "benchmark.root"
-            )
-        return clips
 
 
 class JobCells:
@@ -184,6 +159,7 @@ class JobCells:
         table: One row per cell: `cell` (its name), `series` (the name without the retention),
             `cache` (its token cache; cells with equal compressors share one), `retention` (share of
             the tokens asked for), and `pruned` (whether that is less than all).
+        share: The retention of a pruned cell that is nearest to a tenth, or 1 without any.
         notes: A note that lists the omitted cells.
 
     Raises:
@@ -197,26 +173,25 @@ class JobCells:
             clips.cache_root,
             features=None if clips.store is None else clips.store.cache,
         )
-        left_out = [one.name for one in methods if not _is_before(one)]
-        rows = [
-            {
-                "cell": one.name,
-                "series": " ".join(x for x in one.name.split(" ") if not x.startswith("r=")),
-                "cache": one.cache,
-                "retention": one.retention,
-                "pruned": compressors[one.cache].outer_retention < 1,
-            }
-            for one in methods
-            if _is_before(one)
-        ]
-        if not rows:
+        kept = [one for one in methods if _is_before(one)]
+        if not kept:
             raise RecipeError(
                 "no method of the recipe plans its tokens before the language model, so there is "
                 "nothing to analyse; add one, e.g. {name: topk, retention: 0.1}"
             )
-        self.table = pd.DataFrame(rows)
+        self.table = pd.DataFrame(
+            {
+                "cell": [one.name for one in kept],
+                "series": [series_of(one.name) for one in kept],
+                "cache": [one.cache for one in kept],
+                "retention": [one.retention for one in kept],
+                "pruned": [compressors[one.cache].outer_retention < 1 for one in kept],
+            }
+        )
+        shares = self.table.loc[self.table["pruned"], "retention"].tolist()
+        self.share = min(shares, key=lambda share: abs(share - 0.1), default=1.0)
         self.notes: list[str] = []
-        if left_out:
+        if left_out := [one.name for one in methods if not _is_before(one)]:
             names = ", ".join(left_out[:6]) + (", ..." if len(left_out) > 6 else "")
             self.notes = [
                 f"{len(left_out)} cell(s) left out, which drop tokens inside the language model, "
@@ -224,24 +199,21 @@ class JobCells:
             ]
         self._compressors = {name: compressors[name] for name in self.table["cache"]}
         self._clips = clips
-        self._questions = QuestionReader(clips.model)
 
-    def with_plans(self, use: Callable[[Clip, VisualFeatures, dict[str, Plans]], None]) -> None:
-        """Call a function with every clip, its features, and plans on the CPU by name of cache."""
-
-        def planned(clip: Clip, features: VisualFeatures) -> None:
+    def with_plans(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Plans]]]:
+        """Every clip, its features, and plans on the CPU by name of the token cache."""
+        reader = QuestionReader(self._clips.model)
+        needs = frozenset[str]().union(*(one.needs for one in self._compressors.values()))
+        for clip, features in self._clips.with_features(needs):
             plans: dict[str, Plans] = {}
             for name, compressor in self._compressors.items():
                 groups = groups_of(clip, compressor)
-                asked = self._questions.asked(compressor, features, groups)
+                asked = reader.asked(compressor, features, groups)
                 plans[name] = [
                     (on_cpu(compressor.plan(one)), group.questions)
                     for one, group in zip(asked, groups, strict=True)
                 ]
-            use(clip, features, plans)
-
-        needs = frozenset[str]().union(*(one.needs for one in self._compressors.values()))
-        self._clips.with_features(needs, planned)
+            yield clip, features, plans
 
 
 def _is_before(method: PlannedMethod) -> bool:
@@ -249,12 +221,6 @@ def _is_before(method: PlannedMethod) -> bool:
     compressor = method.method.compressor
     plans = compressor.has_plan or compressor.outer_retention >= 1
     return method.method.pruner is None and plans
-
-
-def common_retention(cells: pd.DataFrame) -> float:
-    """The retention of a pruned cell that is nearest to a tenth, or 1 without any."""
-    shares = cells.loc[cells["pruned"], "retention"].tolist()
-    return min(shares, key=lambda share: abs(share - 0.1), default=1.0)
 
 
 def scored_answers(run: Path, benchmarks: Mapping[str, Collection[str] | None]) -> pd.DataFrame:

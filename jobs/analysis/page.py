@@ -22,7 +22,7 @@ from jobs import exit_codes
 from jobs.analysis.clips import JobClips
 from jobs.config.recipe import Job
 from jobs.report.formatting import DASH, Table
-from jobs.report.theme import DARK, LIGHT, Theme, png, svg
+from jobs.report.theme import DARK, LIGHT, rendered
 from pipeline.storage import Storage
 
 PAGE = "index.html"
@@ -39,7 +39,7 @@ class Page:
         name: Name of the analysis in `texts.yaml`.
         findings: Sentences about the results; also printed.
         notes: Sentences about limitations; also printed.
-        figures: Name -> function that draws the figure in a theme; called once per theme.
+        figures: Name -> function that draws the figure; called once per theme and file.
         tables: Name -> table of texts, also written to a CSV file; see `as_text`.
         values: Values of placeholders in the texts.
         titles: Titles of figures that share the texts of another one: `maps_1` has those of `maps`.
@@ -48,7 +48,7 @@ class Page:
     name: str
     findings: Sequence[str] = ()
     notes: Sequence[str] = ()
-    figures: Mapping[str, Callable[[Theme], Figure]] = field(default_factory=dict)
+    figures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
@@ -112,13 +112,12 @@ def write_page(page: Page, folder: Path, subtitle: str) -> Path:
 
     figures, tables = [], []
     for name, draw in page.figures.items():
-        light = draw(LIGHT)
-        images = [png(light), png(draw(DARK))]
-        storage.write(f"{name}.png", images[0])
-        storage.write(f"{name}.svg", svg(light))
-        encoded = dict(zip(("light", "dark"), map(_base64, images), strict=True))
-        own = {"title": page.titles.get(name), **texts["figures"][name.rstrip("_0123456789")]}
-        figures.append(filled(own, name=name, **encoded))
+        images = {"light": rendered(draw, LIGHT), "dark": rendered(draw, DARK)}
+        storage.write(f"{name}.png", images["light"])
+        storage.write(f"{name}.svg", rendered(draw, LIGHT, "svg"))
+        more = {theme: base64.b64encode(image).decode() for theme, image in images.items()}
+        more |= {"title": page.titles[name]} if name in page.titles else {}
+        figures.append(filled(texts["figures"][name.rstrip("_0123456789")], name=name, **more))
     for name, frame in page.tables.items():
         table = Table(list(frame.columns), frame.to_numpy().tolist())
         storage.write(f"{name}.csv", table.csv().encode())
@@ -132,7 +131,3 @@ def write_page(page: Page, folder: Path, subtitle: str) -> Path:
     )
     storage.write(PAGE, text.encode())
     return folder / PAGE
-
-
-def _base64(image: bytes) -> str:
-    return base64.b64encode(image).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -30,22 +31,23 @@ Spread = Annotated[
 ]
 
 PAGES = Path("analysis")
-# Analyses that read pixels or cluster are slow.
-MOST_CLIPS = {"activations": 30, "clusters": 30}
 
-# Name -> help, and options of its own.
-_ANALYSES: dict[str, tuple[str, set[str]]] = {
-    "attention": ("Plot attention: sorted, mean maps, rank of every position.", {"cache"}),
+# Name -> help, options of its own, and most clips by default: those that read pixels or cluster are
+# slow.
+_ANALYSES: dict[str, tuple[str, set[str], int]] = {
+    "attention": ("Plot attention: sorted, mean maps, rank of every position.", {"cache"}, 100),
     "activations": (
         "Compare activations of sinks with those of other patches.",
         {"layer", "max_mean_rank", "max_spread"},
+        30,
     ),
     "clusters": (
         "Cluster tokens with and without ST-RoPE, measure fragments.",
         {"cache", "share", "window", "examples"},
+        30,
     ),
-    "coverage": ("Measure how well kept tokens represent all tokens.", {"cache"}),
-    "evidence": ("Count kept tokens of questioned objects (shapes only).", {"cache"}),
+    "coverage": ("Measure how well kept tokens represent all tokens.", {"cache"}, 100),
+    "evidence": ("Count kept tokens of questioned objects (shapes only).", {"cache"}, 100),
 }
 
 
@@ -79,11 +81,15 @@ def analyze(
         examples: Clips to draw.
     """
     options: dict[str, Any] = {}
+    module = "encoders"
     if kind in ("coverage", "evidence"):
-        options["run"] = recipe if recipe.is_dir() else None
-        recipe = _recipe_of(recipe)
-    given = _inputs(recipe, set_, limit, MOST_CLIPS.get(kind, 100), output / kind, cache)
-    if kind == "activations":
+        from jobs.results.facts import JOB_FILE, JobFacts
+
+        module = "methods"
+        if recipe.is_dir():
+            JobFacts.load(recipe)  # refuses a directory that is no finished run
+            options, recipe = {"run": recipe}, recipe / JOB_FILE
+    elif kind == "activations":
         from tango_core.analysis.sinks import SinkRule
 
         options = {"layers": layer, "rule": SinkRule(max_mean_rank, max_spread)}
@@ -91,14 +97,14 @@ def analyze(
         if not 0 < share <= 1:
             raise InputError(f"--share must be in (0, 1], got {share:g}")
         options = {"share": share, "window": window, "examples": examples}
-    from jobs.analysis.page import analyze as run_analysis
+    most = _ANALYSES[kind][2]
+    run_analysis = _prepared(recipe, set_, limit, most, output / kind, cache, "--output")
+    function = getattr(import_module(f"jobs.analysis.{module}"), f"analyze_{kind}")
+    return run_analysis(partial(function, **options))
 
-    function = getattr(import_module(f"jobs.analysis.{kind}"), f"analyze_{kind}")
-    return run_analysis(partial(function, **options), *given)
 
-
-_OWN = set[str]().union(*(options for _, options in _ANALYSES.values()))
-for _name, (_help, _options) in _ANALYSES.items():
+_OWN = set[str]().union(*(options for _, options, _ in _ANALYSES.values()))
+for _name, (_help, _options, _) in _ANALYSES.items():
     command(app, _name, kind=_name, help=_help, without=_OWN - _options)(analyze)
 
 
@@ -124,35 +130,24 @@ def sinks(
         pages: Directory that receives a directory with the page.
         score: Signal to rank.  [default: saliency if the model has it]
     """
-    given = _inputs(recipe, set_, limit, 100, pages / "sinks", cache, "--pages")
-    from jobs.analysis.attention import analyze_sinks
-    from jobs.analysis.page import analyze as run_analysis
+    run_analysis = _prepared(recipe, set_, limit, 100, pages / "sinks", cache, "--pages")
+    from jobs.analysis.encoders import analyze_sinks
     from tango_core.analysis.sinks import SinkRule
 
     rule = SinkRule(max_mean_rank, max_spread)
-    return run_analysis(partial(analyze_sinks, output=output, score=score, rule=rule), *given)
+    return run_analysis(partial(analyze_sinks, output=output, score=score, rule=rule))
 
 
-def _recipe_of(path: Path) -> Path:
-    """Recipe file of a recipe or of a finished run."""
-    if not path.is_dir():
-        return path
-    from jobs.results.facts import JOB_FILE, JobFacts
-
-    JobFacts.load(path)
-    return path / JOB_FILE
-
-
-def _inputs(
+def _prepared(
     recipe: Path,
     changes: list[str],
     limit: int | None,
     most: int,
     folder: Path,
     cache: str,
-    option: str = "--output",
-) -> tuple[Any, ...]:
-    """Job, output directory, cache root and console: the arguments that all analyses have."""
+    option: str,
+) -> Callable[[Any], int]:
+    """Run an analysis on the clips of a recipe, which is read first."""
     from jobs.config.recipe import load_job
     from jobs.run.locations import Locations, raise_if_unusable
     from pipeline.storage.urls import place
@@ -160,4 +155,7 @@ def _inputs(
     job = load_job(recipe, changes)
     job = replace(job, limit=limit or min(job.limit if isinstance(job.limit, int) else most, most))
     raise_if_unusable(folder.parent, option)
-    return job, folder, Locations(place(RUNS), cache).cache_root, Console()
+    from jobs.analysis.page import analyze as run_analysis
+
+    cache_root = Locations(place(RUNS), cache).cache_root
+    return lambda analysis: run_analysis(analysis, job, folder, cache_root, Console())

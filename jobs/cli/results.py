@@ -33,7 +33,6 @@ def report(
     baseline: shared.Baselines = [],
     confusion: str | None = None,
     on: shared.On = "common",
-    gallery: Annotated[int, Details(min=0, max=20)] = 3,
 ) -> None:
     """Write tables, plots and a page for one or several runs.
 
@@ -42,7 +41,6 @@ def report(
         output: Directory or URL to write to.  [default: the run, if it is one]
         published: Also show the published numbers of the papers.
         confusion: Write confusion tables for each value of this question group (shapes: type).
-        gallery: Clips to draw on the page of one run, with what methods kept.
     """
     places = [place(run) for run in runs]
     target = None if output is None else place(output)
@@ -55,13 +53,7 @@ def report(
         # Existing files of the target are not needed.
         into = copies.enter_context(local_copy(target, lambda name: False)) if target else None
         page = report_runs(
-            folders,
-            into,
-            published=published,
-            baselines=baseline,
-            confusion=confusion,
-            on=on,
-            num_clips=gallery,
+            folders, into, published=published, baselines=baseline, confusion=confusion, on=on
         )
         table = (page.parent / "paper_table.md").read_text(encoding="utf-8")
     print(f"{table}\nreport: {(target or places[0]) / page.name}")

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from jobs.cli.completion import run_names
-from jobs.cli.options import RUNS, Baselines, Details, Json, Location, On, command, expanded, width
+from jobs.cli.options import RUNS, Baselines, Details, Json, On, command, expanded, width
 
 app = typer.Typer(no_args_is_help=True, help="List, show, compare and remove runs.")
 
@@ -83,15 +83,3 @@ def compare(
     from jobs.runs.show import compared
 
     print(compared(names, root, format_, baselines=baseline, on=on, max_width=width()))
-
-
-@command(app)
-def replicates(names: Several, *, output: Location, root: Root = RUNS) -> None:
-    """Summarize runs of one recipe with several trained models.
-
-    Args:
-        output: Directory or URL to write to.
-    """
-    from jobs.runs.show import replicated
-
-    print(replicated(names, root, output, max_width=width()))

@@ -240,7 +240,7 @@ def data_check(
     Args:
         root: Directory of its files.
         split: Split of the benchmark.
-        output: Write every finding to a .csv or .parquet file.
+        output: Write every finding to a .csv file.
         jobs: Number of files checked in parallel.
     """
     from jobs.data_check.check import data_check

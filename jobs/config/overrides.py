@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.redaction import first_with_credentials
+from pipeline.redaction import holds_credentials
 from tango_core.errors import InputError
 from tango_core.models import MODELS
 
@@ -199,7 +199,8 @@ def raise_if_secret_in(content: Mapping[str, Any], source: str) -> None:
     Raises:
         RecipeError: If a URL has a password or a signature.
     """
-    key = first_with_credentials(content)
+    found = (key for key, value in dotted(content) if holds_credentials(str(value)))
+    key = next(found, None)
     if key is not None:
         raise RecipeError(
             f"{source}: {key} contains credentials, which would be copied into the run's files; "

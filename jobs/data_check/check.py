@@ -16,7 +16,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, NamedTuple, get_args
 
-import pandas as pd
 from PIL import Image, UnidentifiedImageError
 from rich.console import Console
 from rich.progress import track
@@ -128,7 +127,7 @@ def data_check(
     Args:
         benchmark: Entry of `BENCHMARKS`.
         root: `benchmark.root`.
-        output: `.csv` or `.parquet` file that receives every finding; `None` for none.
+        output: `.csv` file that receives every finding; `None` for none.
         jobs: Number of files checked in parallel.
         console: Receives the summary.
         split: `benchmark.split`.
@@ -140,8 +139,8 @@ def data_check(
         ValueError: If a setting is wrong or an annotation file cannot be read at all.
         FileNotFoundError: If the root or the annotations are missing.
     """
-    if output is not None and output.suffix not in (".csv", ".parquet"):
-        raise errors.InputError(f"output must end in .csv or .parquet, got {str(output)!r}")
+    if output is not None and output.suffix != ".csv":
+        raise errors.InputError(f"--output must end in .csv, got {str(output)!r}")
     opened = build_benchmark(benchmark, root=str(root) if root is not None else None, split=split)
     result = check(opened, jobs, console=console)
     console.print(
@@ -158,7 +157,8 @@ def data_check(
             f"let a job accept them: --set max_failures={num_withheld}"
         )
     if output is not None:
-        write_findings(result.findings, output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(Table(Finding._fields, result.findings).csv(), encoding="utf-8")
         console.print(f"{_count(len(result.findings), 'finding')} in {output}", soft_wrap=True)
     elif result.findings:
         console.print("all findings as a table: --output findings.csv")
@@ -255,17 +255,6 @@ def _findings(
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def write_findings(findings: Sequence[Finding], path: Path) -> None:
-    """Write findings as CSV or, by suffix, as Parquet; the folder is created."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".csv":
-        path.write_text(Table(Finding._fields, findings).csv(), encoding="utf-8")
-        return
-    types_of = {name: float if name.startswith("clip_") else str for name in Finding._fields}
-    frame = pd.DataFrame(findings, columns=Finding._fields)
-    frame.astype(types_of).to_parquet(path, index=False)
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:

@@ -170,8 +170,7 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
     from jobs.run.build import executor_of
     from pipeline.clips import STAGES
     from pipeline.executors.cluster import connected
-    from pipeline.resources.devices import doubts
-    from pipeline.resources.pools import preflight
+    from pipeline.resources.pools import doubts, preflight
     from tango_core.models.placement import resolve_device
 
     choice = executor_of(job, address) if job else None

@@ -1,27 +1,198 @@
-"""`tango explain`: explain the score difference of each pair of cells of two results."""
+"""`tango explain`: load two results, and explain the score difference of each pair of cells."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.config.sections import BenchmarkSection
 from jobs.explain.explanation import (
     PUBLISHED,
     Explanation,
+    Side,
     against_published,
     explained,
     rounded_points,
 )
-from jobs.explain.sides import Source, chosen_cells, opened, source_of
+from jobs.harness.exchange import Harness, ImportSettings, read_files
 from jobs.report.formatting import DASH, Table, percent, shortened
-from jobs.results.summary import reduce_runs, summarize_reduced
-from tango_core.errors import InputError, UserError
+from jobs.results.answer_columns import FAILED_BIT, AnswerColumns, metric_of, scores_of
+from jobs.results.facts import FACTS_FILE, CellFacts, JobFacts, recipe_of
+from jobs.results.published import caveats, published_scores
+from jobs.results.summary import parts_of, reduce_runs, summarize_reduced
+from pipeline.rows import ANSWER
+from pipeline.storage.copies import local_copy
+from pipeline.storage.urls import place
+from tango_core.errors import InputError, MissingFileError
+from tango_core.metrics import ACCURACY, Metric
 
 WIDTH = 80
 _MINUS = "\N{MINUS SIGN}"
 _REPLY_SHOWN = 24
+_TEXTS = [
+    *("video_id", "question_id", "error", "text", "answer_text", "choice_text"),
+    *("prompt_digest", "frames_digest", "kept_digest"),
+]
+_NUMBERS = [
+    *("choice", "answer", "harness_score", "tokens_total", "tokens_kept"),
+    *("tokens_with_newlines", "prompt_tokens"),
+]
+
+
+def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
+    """Convert rows of `answers/*.parquet` of one cell to the columns that explanations need.
+
+    Args:
+        table: The rows.
+        metric: Metric with a value per question.
+
+    Returns:
+        Strings and digests (missing if not recorded), numbers (NaN if not recorded), `score` in
+        [0, 1] (NaN if the right answer is unknown), and `failed`, which marks questions that were
+        never answered and have the score 0.
+    """
+    columns = AnswerColumns(table)
+    rows: pd.DataFrame = columns.table.to_pandas().reindex(columns=[*_TEXTS, *_NUMBERS])
+    rows = rows.astype({**dict.fromkeys(_TEXTS, object), **dict.fromkeys(_NUMBERS, float)})
+    return rows.assign(score=scores_of(columns, metric), failed=(columns.bits & FAILED_BIT) > 0)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A result from which cells are chosen.
+
+    Attributes:
+        facts: Facts of the run.
+        job: The resolved recipe; empty if there is none.
+        folder: Run directory; `None` for a harness file.
+        rows: Rows of `answers/*.parquet` of a harness file; `None` for a run.
+    """
+
+    facts: JobFacts
+    job: Mapping[str, Any]
+    folder: Path | None = None
+    rows: Any = None
+
+    def sides(self, cells: Sequence[CellFacts]) -> list[Side]:
+        """Load the answers of several cells in one pass.
+
+        Raises:
+            DamagedFileError: If a file is damaged.
+            FileNotFoundError: If there are no answers.
+            InputError: If a cell has no answer with a score.
+        """
+        parts: list[list[pd.DataFrame]] = [[] for _ in cells]
+        for table in parts_of(self.folder).whole_clips() if self.folder else [self.rows]:
+            for cell, frames in zip(cells, parts, strict=True):
+                own = (pc.field("benchmark") == cell.benchmark) & (pc.field("cell") == cell.name)
+                frames.append(table_answers(table.filter(own), metric_of(cell.benchmark)))
+        found = []
+        for cell, frames in zip(cells, parts, strict=True):
+            rows = pd.concat([one for one in frames if len(one)] or frames[:1], ignore_index=True)
+            if not rows["score"].notna().any():
+                raise InputError(
+                    f"{self.facts.run_id}: {cell.name!r} on {cell.benchmark} has no answer with a "
+                    "score, so there is no difference to explain; choose another cell with --cell"
+                )
+            found.append(Side(self.facts, cell, self.job, rows))
+        return found
+
+
+def chosen_cells(
+    first: Source, second: Source, cell: str | None = None, other: str | None = None
+) -> list[tuple[CellFacts, CellFacts]]:
+    """Choose the pairs of cells to compare.
+
+    Args:
+        first: Result A.
+        second: Result B.
+        cell: Name of the cell in both results, or only in A if `other` is given; `None` for all
+            cells with equal names. If both results have only one cell, these are the pair.
+        other: Name of the cell in B.
+
+    Raises:
+        InputError: If no pair matches; the message lists the available cells.
+    """
+    ours, theirs = first.facts.cells, second.facts.cells
+    named = [one for one in ours if (cell or other) in (None, one.name)]
+    named_other = [one for one in theirs if (other or cell) in (None, one.name)]
+    if other is None:  # a harness file has one cell, under any name
+        named = named or list(ours if len(ours) == 1 else [])
+        named_other = named_other or list(theirs if len(theirs) == 1 else [])
+    any_name = cell or other or len(named) == len(named_other) == 1
+    pairs = [
+        (one, two)
+        for one in named
+        for two in named_other
+        if one.benchmark == two.benchmark and (any_name or one.name == two.name)
+    ]
+    if pairs:
+        return pairs
+    what = "no such pair of cells" if cell or other else "no cell of A and B has the same name"
+    has_a, has_b = (
+        ", ".join(f"{one.name!r} on {one.benchmark}" for one in cells) for cells in (ours, theirs)
+    )
+    raise InputError(f"{what}; choose with --cell and --other-cell: A has {has_a}; B has {has_b}")
+
+
+def harness_files(path: Path) -> list[Path]:
+    """Files of a harness's result: a file, or a folder with lmms-eval's samples; else empty."""
+    if path.is_file() or (path / FACTS_FILE).is_file():
+        return [path] if path.is_file() else []
+    return sorted(path.glob("*_samples_*.jsonl"))
+
+
+def source_of(path: Path, benchmark: Mapping[str, str | None], results: Collection[Path]) -> Source:
+    """Load one result.
+
+    Args:
+        path: Run directory, harness file, or folder with lmms-eval's samples.
+        benchmark: `name`, `root` and `split` of a harness file's benchmark; `None` to take them
+            from the recipe of the other result.
+        results: Both results.
+
+    Raises:
+        FileNotFoundError: If it is not a finished run, or a file or its annotations are missing.
+        InputError: If a file is not a result file of a harness for this benchmark.
+    """
+    files = harness_files(path)
+    if not files:
+        return Source(JobFacts.load(path), recipe_of(path), path)
+    suffix = files[0].suffix.lower()
+    if suffix not in (".tsv", ".xlsx", ".json", ".jsonl"):
+        raise InputError(
+            f"{path}: not a result file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, "
+            "lmms-eval .jsonl"
+        )
+    harness: Harness = "lmms_eval" if suffix == ".jsonl" else "vlmevalkit"
+    sections = [
+        one
+        for recipe in (recipe_of(run) for run in results if not harness_files(run))
+        for one in (recipe.get("benchmark"), *(recipe.get("benchmarks") or []))
+        if one and benchmark["name"] in (None, one.get("name"))
+    ]
+    found = {**(sections[0] if len(sections) == 1 else {})}
+    found |= {name: value for name, value in benchmark.items() if value}
+    if not found.get("name"):
+        raise InputError(
+            f"{path}: the benchmark is unknown; set it with --benchmark, and the directory of its "
+            "files with --root"
+        )
+    section = BenchmarkSection(
+        found["name"], found.get("root"), found.get("split") or "test", protocol=harness
+    )
+    settings = ImportSettings(section, partial=True)
+    rows, facts = read_files(files, harness, settings, run_id=path.name)
+    table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
+    return Source(facts, {}, rows=table)
 
 
 def render(explanation: Explanation) -> str:
@@ -106,6 +277,11 @@ def overview(explanations: Sequence[Explanation]) -> str:
     return "\n".join([*lines, "", "use --cell NAME to see the causes and examples of one cell"])
 
 
+def _is_needed(name: str) -> bool:
+    """Whether a file of a run in a store is read."""
+    return not name.startswith(("plots/", "tracking/", "report"))
+
+
 def explanations(
     first: str,
     second: str,
@@ -137,12 +313,20 @@ def explanations(
     if texts.count(PUBLISHED) == 2:
         raise InputError(f"{PUBLISHED} {PUBLISHED}: one of the two must be a run or a file")
     with ExitStack() as copies:
-        paths = [copies.enter_context(opened(text)) for text in texts if text != PUBLISHED]
+        paths = []
+        for text in (text for text in texts if text != PUBLISHED):
+            where = place(text)
+            if isinstance(where, Path) and not where.exists():
+                raise MissingFileError(
+                    f"{text}: no such run or file; name a run directory, its URL, a file of "
+                    "VLMEvalKit (.tsv, .json, .xlsx) or lmms-eval (.jsonl), or `published`"
+                )
+            paths.append(copies.enter_context(local_copy(where, _is_needed)))
         named = {"name": benchmark, "root": root, "split": split}
         sources = [source_of(path, named, paths) for path in paths]
         if len(sources) == 1:
-            is_first = first == PUBLISHED
-            return _against_published(sources[0], cell or other_cell, is_first, examples)
+            wanted = cell or other_cell
+            return _against_published(sources[0], wanted, first == PUBLISHED, examples)
         pairs = chosen_cells(sources[0], sources[1], cell, other_cell)
         cells = zip(*pairs, strict=True)
         sides = [source.sides(own) for source, own in zip(sources, cells, strict=True)]
@@ -164,15 +348,17 @@ def _against_published(
         )
     summary = summarize_reduced(reduce_runs([source.folder], source.facts.mode), source.facts)
     summaries = {(one.benchmark, one.name): one for one in summary.cells}
-    found, reasons = [], []
+    found = []
     for side in source.sides(cells):
         own = summaries[side.cell.benchmark, side.cell.name]
-        try:
-            found.append(
-                against_published(side, own, published_first=published_first, num_examples=examples)
-            )
-        except UserError as error:
-            reasons.append(error)
+        printed = published_scores(own).get(side.cell.benchmark, {}).get("overall")
+        if printed is not None:
+            found.append(against_published(side, own, printed, published_first, examples))
     if not found:
-        raise reasons[0]
+        own = summaries[cells[0].benchmark, cells[0].name]
+        reasons = " ".join(caveats([own])) or "no row has its method, retention and options."
+        raise InputError(
+            f"{PUBLISHED}: nothing is printed for {own.name!r} of {own.model} on {own.benchmark}: "
+            f"{reasons}"
+        )
     return found

@@ -16,7 +16,7 @@ from jobs.fetch import hub
 from jobs.fetch.unpack import Archive, Unpacked, archives_among, unpack
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
-from tango_core.benchmarks import benchmark_class, build_benchmark
+from tango_core.benchmarks import benchmark_class
 from tango_core.benchmarks.base import check_name
 from tango_core.benchmarks.releases import Release, ReleasePart, archive_of
 from tango_core.errors import InputError
@@ -127,14 +127,8 @@ def data_get(
     else:
         hub.show(console, "all of it is here")
     needed = {part.name for part in release.parts if part.needed}
-    here = set(only) or needed
-    if "videos" in needed and needed <= here:
+    if "videos" in needed and needed <= (set(only) or needed):
         return data_check(benchmark, root, None, 4, console)
-    if "annotations" in here:
-        items = build_benchmark(benchmark, root=str(root)).items()
-        questions = sum(len(item.questions) for item in items)
-        why = "were not asked for" if "videos" in needed else "are not on the hub, see the note"
-        hub.show(console, f"{benchmark}: {questions:,} questions can be read; videos {why}")
     return exit_codes.OK
 
 

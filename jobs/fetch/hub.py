@@ -123,7 +123,7 @@ class Repository:
             FetchError: If the hub does not give it, the bytes are wrong, or the disk is full.
         """
         partial.parent.mkdir(parents=True, exist_ok=True)
-        with self.errors(partial):
+        with self.errors():
             try:
                 self._receive(file, partial)
                 is_right = file.matches(partial)
@@ -147,8 +147,6 @@ class Repository:
     def _receive(self, file: RemoteFile, partial: Path) -> None:
         """Append what is missing; the client gives up at server errors and reset connections."""
         for wait in (*_WAITS_S, None):
-            if size_of(partial) > file.size:
-                partial.unlink()
             start = max(0, size_of(partial))
             try:
                 with partial.open("ab") as output:
@@ -173,17 +171,15 @@ class Repository:
         return str(hf_hub_url(self.name, path, repo_type=self.kind, revision=self.sha))
 
     @contextmanager
-    def errors(self, partial: Path | None = None) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
         """Convert errors of the hub into `FetchError` with a one-line message."""
         try:
             yield
         except FetchError:
             raise
         except HUB_ERRORS as error:
-            here = size_of(partial) if partial else 0
-            kept = f"; {human_bytes(here)} of this file are kept" if here > 0 else ""
             reason = reason_of(error, self.name, self.revision, self.kind)
-            raise FetchError(f"{self.name}: {reason}{kept}") from None
+            raise FetchError(f"{self.name}: {reason}") from None
         except ValueError:
             raise FetchError(
                 f"{self.name}: the hub at {constants.ENDPOINT} gives an answer that cannot be "

@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from pipeline.clips import ANSWER_QUESTIONS
 from pipeline.rows import ANSWER, AnswerRow, are_failed, to_table
-from pipeline.stages.answer_rows import answer_row, failure, prompt_digest
+from pipeline.stages.answer import answer_row, failure, prompt_digest
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, plain
 from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_failure
 from tango_core.benchmarks.tables import is_missing, number_of, read_rows

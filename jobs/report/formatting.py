@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.results.quantities import Comparison
-from tango_core.metrics import Estimate
+from tango_core.metrics import Comparison, Estimate
 from tango_core.printable import printable
 
 # Text that spreadsheets interpret as a formula, also after spaces and as full-width characters.
@@ -121,24 +120,17 @@ def interval(estimate: Estimate | None, unknown: str = "") -> str:
     return f"{percent(estimate.low)} to {percent(estimate.high)}"
 
 
-def difference(versus: Comparison | None) -> str:
-    """A paired difference in points; a dash without a comparison."""
-    return DASH if versus is None or versus.paired is None else points(versus.paired.difference)
+def difference(paired: Comparison | None) -> str:
+    """A paired difference in points; a dash for `None`."""
+    return points(paired.difference if paired else None)
 
 
-def difference_interval(versus: Comparison | None) -> str:
-    """The interval of a difference in points, the reason why it is missing, or ""."""
-    if versus is None or versus.paired is None:
-        return ""
-    if versus.paired.too_few_clips:
-        return "too few clips"
-    return f"{points(versus.paired.low)} to {points(versus.paired.high)}"
-
-
-def difference_with_interval(versus: Comparison | None) -> str:
-    """A paired difference in points with its interval; a dash without a comparison."""
-    ends = difference_interval(versus)
-    return f"{difference(versus)} ({ends})" if ends else DASH
+def difference_with_interval(paired: Comparison | None) -> str:
+    """A paired difference in points with its interval, or why that is missing."""
+    if paired is None:
+        return DASH
+    ends = f"{points(paired.low)} to {points(paired.high)}"
+    return f"{difference(paired)} ({'too few clips' if paired.too_few_clips else ends})"
 
 
 def corrected_p(value: float | None) -> str:
@@ -146,15 +138,15 @@ def corrected_p(value: float | None) -> str:
     return DASH if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def p_value(versus: Comparison | None) -> str:
-    """The p value of a difference, with two digits from 0.1; a dash without a comparison."""
-    value = versus.paired.p_value if versus and versus.paired else None
+def p_value(paired: Comparison | None) -> str:
+    """The p value of a difference, with two digits from 0.1; a dash for `None`."""
+    value = paired.p_value if paired else None
     return f"{value:.2f}" if value is not None and value >= 0.1 else corrected_p(value)
 
 
-def detectable(versus: Comparison | None) -> str:
+def detectable(paired: Comparison | None) -> str:
     """The smallest difference detectable with 80 % power, in points."""
-    return percent(getattr(versus.paired if versus else None, "detectable_difference", None))
+    return percent(paired.detectable_difference if paired else None)
 
 
 def markdown_notes(notes: Iterable[str]) -> list[str]:
@@ -186,9 +178,9 @@ class Table:
         """Build a table from mappings that have the same keys."""
         return cls(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
 
-    def without(self, name: str) -> Table:
-        """The table without one of its columns."""
-        kept = [at for at, column in enumerate(self.header) if column != name]
+    def without(self, *names: str) -> Table:
+        """The table without some of its columns."""
+        kept = [at for at, column in enumerate(self.header) if column not in names]
         header, *rows = ([row[at] for at in kept] for row in (self.header, *self.rows))
         return Table(header, rows, self.text_columns)
 

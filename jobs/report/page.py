@@ -10,8 +10,7 @@ from jinja2 import Environment, PackageLoader
 
 from jobs.report import charts
 from jobs.report import formatting as fmt
-from jobs.report.plots import save_plots, score_plot
-from jobs.report.tables.breakdowns import all_scores, breakdowns, differences
+from jobs.report.tables.breakdowns import all_scores, breakdowns
 from jobs.report.tables.cells import (
     CONTROLS_CAPTION,
     cells_table,
@@ -30,18 +29,11 @@ from tango_core.compressors import CONTROLS
 from tango_core.metrics import ACCURACY, Comparison
 from tango_core.metrics.comparison import LEVEL, holm_adjusted
 
-# Path of the viewer exported by `tango view RUN --export RUN/viewer`, relative to the run.
-VIEWER = "viewer/index.html"
 # Columns that only the table of all columns has.
 _LATER_COLUMNS = (
     *("detectable", "asked %", "kept %", "with newlines %", "prefill ms"),
     *("encoder TFLOPs", "prefill TFLOPs", "cache hits"),
 )
-
-
-def viewer_of(run_dir: Path) -> str:
-    """Relative link to the exported viewer of a run; "" if there is none."""
-    return VIEWER if (run_dir / VIEWER).is_file() else ""
 
 
 @dataclass(frozen=True)
@@ -53,8 +45,6 @@ class Contents:
         facts: Recorded facts of the run.
         files: Resolved jobs and facts of the runs as text, by name.
         notes: Sentences about problems.
-        clips: Figures of clips as escaped HTML, from `gallery`.
-        viewer: Relative link to the exported viewer of the run; "" for no links.
         answers: Returns the answers of the cell at an index, to compare the two best methods.
         controlled: Comparisons with the best control.
     """
@@ -63,8 +53,6 @@ class Contents:
     facts: JobFacts
     files: Mapping[str, str]
     notes: Sequence[str] = ()
-    clips: Sequence[str] = ()
-    viewer: str = ""
     answers: Answers | None = None
     controlled: Sequence[ControlledRetention] = ()
 
@@ -74,12 +62,14 @@ def render_html(page: Contents, plots_in: Path | None = None) -> str:
 
     Args:
         page: What it shows.
-        plots_in: Receives the plots of the page as files; `None` writes none.
+        plots_in: Receives the plot of the page as a file; `None` writes none.
     """
     cells = page.summary.cells
-    plots = [plot for plot in [score_plot(cells)] if plot is not None]
-    if plots_in is not None:
-        save_plots(plots, plots_in)
+    panels = charts.score_panels(cells)
+    if panels and plots_in is not None:
+        plots_in.mkdir(parents=True, exist_ok=True)
+        plot = charts.in_one_file(panels)
+        (plots_in / "score_vs_cost.svg").write_text(plot, encoding="utf-8")
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
     return environment.get_template("report.html.j2").render(
         vars(page),
@@ -89,7 +79,10 @@ def render_html(page: Contents, plots_in: Path | None = None) -> str:
         light=fmt.Html(charts.variables(0)),
         dark=fmt.Html(charts.variables(1)),
         overview=overview_of(page),
-        scores=[(name, score_table(own)) for name, own in tables_of_cells(cells)],
+        scores=[
+            (name, cells_table(own).without(*_LATER_COLUMNS))
+            for name, own in tables_of_cells(cells)
+        ],
         headline=headline_title(cells),
         all_columns=cells_table(cells),
         all_scores=all_scores(cells),
@@ -97,8 +90,7 @@ def render_html(page: Contents, plots_in: Path | None = None) -> str:
         control_sentences=control_sentences(page.controlled),
         controls=controls_table(page.controlled),
         controls_caption=CONTROLS_CAPTION,
-        plots=plots,
-        differences=differences(cells),
+        panels=panels,
         breakdowns=breakdowns(cells),
         latency=latency_table(cells),
         failures=failure_table(page.summary.failures),
@@ -117,14 +109,6 @@ def _size(summary: RunSummary) -> str:
     )
 
 
-def score_table(cells: Sequence[CellSummary]) -> fmt.Table:
-    """The columns that readers need first."""
-    table = cells_table(cells)
-    for name in _LATER_COLUMNS:
-        table = table.without(name)
-    return table
-
-
 def failure_table(failures: FailureList) -> fmt.Table:
     """Reasons of failures."""
     rows = []
@@ -134,39 +118,27 @@ def failure_table(failures: FailureList) -> fmt.Table:
     return fmt.Table(["status", "reason", "first clips", "clips", "questions"], rows, 3)
 
 
-# Shares of kept tokens that differ from the requested one by more than this part of it are listed.
-_OFF = 0.05
-
-
 def overview_of(page: Contents) -> dict[str, list[fmt.Html]]:
     """Summarise one run or several for the top of the page.
 
     Returns:
         `best`: which method is best at which cost, a sentence per retention; `differences`: how it
-        compares with others; `wrong`: what is wrong with the run; `unequal`: methods that kept more
-        or fewer tokens than asked for.
+        compares with others; `wrong`: what is wrong with the run.
     """
     cells = page.summary.cells
     best = [fmt.Html("Methods are not ranked, because too few replies could be read.")]
-    differences = []
+    ahead = []
     if are_ranked(cells):
         best = [_best("", cell) for cell in cells if cell.is_baseline and cell.headline][:1]
         for where, level in _levels(cells).items():
             first, *others = sorted(level, key=lambda at: -_value(cells[at]))
             best.append(_best(f"{where} of the tokens: ", cells[first]))
             found = _compared(page, first, others[:1])
-            differences += [fmt.Html(f"{fmt.escaped(where)}: {found}")] if found else []
-    unequal = [
-        cell.series
-        for cell in cells
-        if cell.equivalent_retention is not None
-        and abs(cell.equivalent_retention / cell.retention_requested - 1) > _OFF
-    ]
+            ahead += [fmt.Html(f"{fmt.escaped(where)}: {found}")] if found else []
     return {
         "best": best,
-        "differences": differences,
+        "differences": ahead,
         "wrong": [fmt.escaped(text) for text in [*_faults(page.summary), *page.notes]],
-        "unequal": [fmt.escaped(name) for name in dict.fromkeys(unequal)],
     }
 
 
@@ -214,26 +186,18 @@ def _compared(page: Contents, first: int, others: Sequence[int]) -> str:
     if full and full.paired:
         found.append((full.paired, full.paired.p_value, "full"))
     adjusted = holm_adjusted([p_value for _, p_value, _ in found])
-    shown, open_ = (
-        [
-            _ahead(versus, name)
-            for (versus, _, name), p in zip(found, adjusted, strict=True)
-            if (p < LEVEL) is wanted
-        ]
-        for wanted in (True, False)
-    )
-    name = f"<b>{fmt.escaped(cells[first].series)}</b>"
-    parts = [f"{name} is {'; '.join(shown)} (significant after Holm's correction)"] if shown else []
-    parts += [f"no difference shown: {name} is {'; '.join(open_)}"] if open_ else []
+    shown: dict[bool, list[str]] = {True: [], False: []}
+    for (versus, _, name), p in zip(found, adjusted, strict=True):
+        size = fmt.points(abs(versus.difference)).lstrip("+")
+        which = "ahead of" if versus.difference > 0 else "behind"
+        text = f"{size} points {which} {name}" if versus.difference else f"equal to {name}"
+        shown[p < LEVEL].append(fmt.escaped(text))
+    own, parts = f"<b>{fmt.escaped(cells[first].series)}</b>", []
+    if shown[True]:
+        parts.append(f"{own} is {'; '.join(shown[True])} (significant after Holm's correction)")
+    if shown[False]:
+        parts.append(f"no difference shown: {own} is {'; '.join(shown[False])}")
     return "; ".join(parts)
-
-
-def _ahead(versus: Comparison, other: str) -> fmt.Html:
-    """A difference in words."""
-    size = fmt.points(abs(versus.difference)).lstrip("+")
-    which = "ahead of" if versus.difference > 0 else "behind"
-    text = f"{size} points {which} {other}" if versus.difference else f"equal to {other}"
-    return fmt.escaped(text)
 
 
 def _faults(summary: RunSummary) -> list[str]:

@@ -4,9 +4,8 @@ What lives here: `facts.py` (what a run says about itself); `quantities.py` and 
 (the types of a summary and their JSON); `summary.py` (reads answers part by part, and makes the
 numbers of cells and runs from `outcomes.py`, the outcome of every question and cell with the groups
 of questions, and `measurements.py`, sums, latencies, replies and failures per cell;
-`answer_columns.py` is one part of them); `baselines.py` (which cells are comparable);
-`comparisons.py` (differences by group and methods beside the best control, corrected for how many
-there are); `replicates.py` (the same cells with several trainings of a model); `published.py`.
+`answer_columns.py` is one part of them); `comparisons.py` (which cells are comparable; methods
+beside the best control, corrected for how many there are); `published.py`.
 
 May import: `tango_core`, `pipeline` and `jobs.config`. It knows neither pages nor MLflow.
 

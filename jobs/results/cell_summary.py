@@ -18,6 +18,7 @@ from jobs.results.facts import SkippedMethod, WorkCounts
 from tango_core.benchmarks import facts_of
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, Estimate
+from tango_core.metrics import Comparison as ScoreDifference
 
 BASELINE = "full"
 
@@ -37,13 +38,8 @@ _HEADLINE_KEYS = {
 }
 # Keys that a cell has beside others of several runs; its own run's facts hold them.
 _OF_THE_RUN = (
-    "run_id",
-    "model",
-    "num_frames",
-    "input_size",
-    "decoder_shape",
-    "checkpoint",
-    "versus",
+    *("run_id", "model", "num_frames", "input_size"),
+    *("decoder_shape", "checkpoint", "versus"),
 )
 
 
@@ -174,10 +170,16 @@ class CellSummary:
         """Whether the cell keeps all tokens."""
         return self.method == BASELINE
 
+    def paired_in(self, metric: str) -> ScoreDifference | None:
+        """Difference to `full` in one metric."""
+        versus = self.versus_full or quantities.Comparison()
+        return versus.paired if metric == self.metric else versus.also.get(metric)
+
     @property
-    def baselines(self) -> dict[str, quantities.Comparison | None]:
-        """The comparisons with `full` and with further baselines, by name."""
-        return {BASELINE: self.versus_full, **self.versus}
+    def paired(self) -> dict[str, ScoreDifference | None]:
+        """Differences in the headline to `full` and to further baselines, by name."""
+        every = {BASELINE: self.versus_full, **self.versus}
+        return {name: versus.paired if versus else None for name, versus in every.items()}
 
     @property
     def series(self) -> str:
@@ -196,23 +198,22 @@ class CellSummary:
             with_run: Whether to add the run and all baselines, for a summary of several runs.
         """
         data: quantities.Json = {}
+        accuracy = self.accuracy
         for key, value in quantities.with_counts(quantities.fields_to_plain(self)).items():
             if key == "scores":
-                data["accuracy"] = self.accuracy and self.accuracy.value
-                data["accuracy_ci95"] = self.accuracy and [self.accuracy.low, self.accuracy.high]
-                data[key] = _values_to_json(self.scores)
+                data["accuracy"] = accuracy.value if accuracy else None
+                data["accuracy_ci95"] = [accuracy.low, accuracy.high] if accuracy else None
+                value = _values_to_json(self.scores)
             elif key == "scores_by":
-                data["accuracy_by"] = value.pop(ACCURACY.name, {})
-                data[key] = {
-                    name: {
-                        group: _values_to_json(own) for group, own in self.scores_by[name].items()
-                    }
-                    for name in filter(value.get, value)
+                data["accuracy_by"] = value.get(ACCURACY.name, {})
+                value = {
+                    name: {group: _values_to_json(own) for group, own in groups.items()}
+                    for name, groups in self.scores_by.items()
+                    if groups and name != ACCURACY.name
                 }
             elif key == "readings":
-                data |= {"unread_share": self.counts.unread_share, key: value}
-            else:
-                data[key] = value
+                data["unread_share"] = self.counts.unread_share
+            data[key] = value
         if self.metric != ACCURACY.name:
             for key in _HEADLINE_KEYS.values():
                 data[key.replace("accuracy", "score")] = data.pop(key)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from jobs.results.quantities import Json, fields_to_plain, from_plain
+from jobs.config.overrides import read_recipe
+from jobs.results.quantities import Counts, Json, fields_to_plain, from_plain
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
 from tango_core.errors import InputError, MissingFileError
@@ -87,7 +88,7 @@ class ShardSize:
 
 
 @dataclass(frozen=True)
-class WorkCounts:
+class WorkCounts(Counts):
     """What a job really did; what caches held is not in it.
 
     Attributes:
@@ -101,10 +102,6 @@ class WorkCounts:
     encoded: int = 0
     compressed: int = 0
     answered: int = 0
-
-    def __add__(self, other: WorkCounts) -> WorkCounts:
-        """The work of both."""
-        return WorkCounts(*map(sum, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -214,6 +211,12 @@ class JobFacts:
     def from_json(cls, facts: Mapping[str, Any]) -> JobFacts:
         """Rebuild the facts from what `to_json` and JSON made of them; unknown keys are ignored."""
         return from_plain(cls, facts)
+
+
+def recipe_of(run_dir: Path) -> dict[str, Any]:
+    """The resolved recipe of a run; empty if it has none."""
+    path = run_dir / JOB_FILE
+    return read_recipe(path) if path.is_file() else {}
 
 
 def resumed_as(run_dir: Path) -> str:

@@ -57,6 +57,8 @@ _NAMED_CLIPS = 5
 # Quantiles are those of the first answers, at least so many.
 _MOST_TIMED = 10_000_000
 
+# The columns of a clip under a cell.
+_PAIR = ["clip", "cell"]
 # Benchmark and name of a cell; `_RUN` is the number of what all cells share.
 Cell = tuple[str, str]
 _RUN = -1
@@ -111,11 +113,10 @@ class Measurements:
         self._failures.append(failed.groupby(names, sort=False).size())
 
     def _add_clips(self, rows: pd.DataFrame) -> None:
-        counted = rows.dropna(subset=["tokens_total", "tokens_kept"])
+        counted = rows.dropna(subset=["tokens_total", "tokens_kept"]).drop_duplicates(_PAIR)
         for name in _TOKENS:
-            self._sum(name, counted.drop_duplicates(["clip", "cell"]), name)
-        once = rows.drop_duplicates(["clip", "cell"])
-        outcomes = once.groupby(["cell", "cache"], observed=True).size()
+            self._sum(name, counted, name)
+        outcomes = rows.drop_duplicates(_PAIR).groupby(["cell", "cache"], observed=True).size()
         for (cell, outcome), count in cast("dict[tuple[int, str], int]", outcomes).items():
             # Token sets that are pruned from stored features count as hits.
             self._sums["hit" if outcome == "derived" else outcome, cell] += count
@@ -134,15 +135,14 @@ class Measurements:
                 self._times[stage, cast("int", cell)].append(ms.dropna().to_numpy())
 
     def _add_times(self, rows: pd.DataFrame) -> None:
-        pair = ["clip", "cell"]
         missed, reached = rows[rows["cache"] == "miss"], rows[~rows["failed"]]
         pruned = rows[rows["cache"].isin(["miss", "derived"])]
-        encoded, computed, paying = (own.drop_duplicates(pair) for own in (missed, pruned, reached))
+        encoded, computed, paying = (o.drop_duplicates(_PAIR) for o in (missed, pruned, reached))
         for stage, column in CLIP_STAGES.items():
             own = encoded if stage in ("decode_video", "vision") else computed
             self._measure(stage, own, column)
         # Methods that read the question prune a clip once per text; equal texts have one time.
-        texts = pruned.drop_duplicates([*pair, "compress_ms"])
+        texts = pruned.drop_duplicates([*_PAIR, "compress_ms"])
         self._measure(_LATER, texts.drop(computed.index), "compress_ms")
         self._sum("encode_tflops", encoded, "encode_tflops")
         for stage in self._shared:
@@ -153,7 +153,7 @@ class Measurements:
             self._measure(stage, reached if each else paying, column)
         if self._profile:
             # Reading the cache is measured with the first question; the others wait as long.
-            read = reached.groupby(pair)["cache_read_ms"].transform("first")
+            read = reached.groupby(_PAIR)["cache_read_ms"].transform("first")
             waited = reached.assign(cache_read_ms=read)
             for stage, columns in END_TO_END.items():
                 total = waited[list(columns)].sum(axis=1, skipna=False)
@@ -229,12 +229,11 @@ class Measurements:
         """Rates over the wall time of the whole run; cells of a sweep overlap and have none."""
         cells = self._numbers(cell)
         seconds = self._total("generated_ms", cells) / 1000
-        return quantities.Throughput(
-            wall_s=wall_s,
-            clips_per_s=counts.num_clips / wall_s if wall_s and counts else None,
-            questions_per_s=counts.num_questions / wall_s if wall_s and counts else None,
-            text_tokens_per_s=self._total("later_tokens", cells) / seconds if seconds else None,
-        )
+        tokens = self._total("later_tokens", cells) / seconds if seconds else None
+        if not (wall_s and counts):
+            return quantities.Throughput(wall_s, text_tokens_per_s=tokens)
+        rates = counts.num_clips / wall_s, counts.num_questions / wall_s
+        return quantities.Throughput(wall_s, *rates, tokens)
 
     def prefill_tflops(self, cell: CellFacts, llm: LLMShape | None) -> float | None:
         """Mean cost of prefilling one question from nothing, in TFLOPs; `None` if unknown."""
@@ -297,4 +296,6 @@ def failures_of(runs: Iterable[Measurements]) -> quantities.FailureList:
         status, error = map(str, cast("tuple[str, str]", key))
         found = quantities.FailureReason(status, error, len(own), int(own.sum()), examples)
         reasons.append(found)
-    return quantities.FailureList.of(sorted(reasons, key=lambda one: (-one.clips, one.error)))
+    reasons.sort(key=lambda one: (-one.clips, one.error))
+    more = max(0, len(reasons) - quantities.MAX_REASONS)
+    return quantities.FailureList(tuple(reasons[: quantities.MAX_REASONS]), more)

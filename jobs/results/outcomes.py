@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise, product
 from typing import Any, TypeVar
 
@@ -123,23 +123,19 @@ class Outcomes:
 
     def bits(self, cell: str) -> Bits:
         """(q,) outcome of every question under a cell, 0 where it was not asked."""
-        return self._row("bits", cell, np.uint8(0))
+        return self.row("bits", cell, np.uint8(0))
 
-    def _row(self, name: str, cell: str, absent: Any = np.nan) -> npt.NDArray[Any]:
-        """(q,) one value per question under a cell."""
+    def row(self, name: str, cell: str, absent: Any = np.nan) -> npt.NDArray[Any]:
+        """(q,) one value per question under a cell: `harness`, or in profile mode `ttft`."""
         found = np.full(self.num_questions, absent)
         for part in self._answers.get(cell, ()):
             found[part.index] = part[name]
         return found
 
-    def times(self, cell: str, name: str) -> Values:
-        """(q,) `ttft` or `first_token` of every question under a cell, NaN where not known."""
-        return self._row(name, cell)
-
     def count(self, metric: Metric, cell: str) -> Counted:
         """What a metric averages under a cell."""
         bits = self.bits(cell)
-        scores = self._row("scores", cell) if "scores" in self._kept else None
+        scores = self.row("scores", cell) if "scores" in self._kept else None
         return self._count(metric, (bits & SCORED) > 0, (bits & RIGHT) > 0, scores)
 
     def _count(
@@ -154,7 +150,7 @@ class Outcomes:
 
         A share, in [-1, 1] where imported failures of VLMEvalKit cost a point.
         """
-        scores = self._row("harness", cell)
+        scores = self.row("harness", cell)
         known = ~np.isnan(scores)
         if self.metrics[0].unit != "question":
             known, scores = self._count(self.metrics[0], known, scores == 1)
@@ -180,8 +176,7 @@ class Outcomes:
 
     def by_group(self, metric: Metric, counted: Counted) -> ByGroup:
         """Group -> value -> a metric there, both in alphabetical order."""
-        found = {name: self._estimates(metric, counted, name) for name in self._listed}
-        return {name: _one_key(values) for name, values in found.items() if values}
+        return self._by_group(partial(self._estimates, metric, counted))
 
     def cross(self, metric: Metric, counted: Counted) -> CrossTable:
         """Break a metric down by two groups at once, as the benchmark's authors do.
@@ -213,14 +208,20 @@ class Outcomes:
 
     def differences(self, both: Mask, changes: Values) -> DifferencesByGroup:
         """Group -> value -> paired difference there, both in alphabetical order."""
-        found = {name: self._differences(both, changes, name) for name in self._listed}
-        return {name: _one_key(values) for name, values in found.items() if values}
+        return self._by_group(partial(self._differences, both, changes))
 
-    @cached_property
-    def _listed(self) -> list[str]:
-        """Groups that are listed, in alphabetical order."""
+    def _by_group(
+        self, compute: Callable[[str], dict[_Value, _Found]]
+    ) -> dict[str, dict[str, _Found]]:
+        """What a function finds for the values of every group that is listed."""
         names = {name for mapping in self.groups for name in mapping}
-        return sorted(names - set(self._facts.unlisted_groups))
+        listed = sorted(names - set(self._facts.unlisted_groups))
+        found = {name: compute(name) for name in listed}
+        return {
+            name: {value: one for (value,), one in values.items()}
+            for name, values in found.items()
+            if values
+        }
 
     def _estimates(self, metric: Metric, counted: Counted, *names: str) -> dict[_Value, Estimate]:
         """The metric for every value of some groups."""
@@ -302,11 +303,6 @@ class Outcomes:
         return list(dict.fromkeys(product(*parts)))
 
 
-def _one_key(found: Mapping[_Value, Any]) -> dict[str, Any]:
-    """The same by the values of one group."""
-    return {value: one for (value,), one in found.items()}
-
-
 def compare_cells(
     ours: Outcomes, cell: str, theirs: Outcomes, other: str, *, profile: bool
 ) -> Comparison | None:
@@ -326,7 +322,8 @@ def compare_cells(
     Returns:
         Only the speed-ups if the two have no such question in common, and `None` without these.
     """
-    place = places(ours, theirs)
+    # Index of this run's questions in the other one; -1 for those that it was not asked.
+    place = pd.Index(theirs.asked["key"]).get_indexer(pd.Index(ours.asked["key"]))
     paired: dict[str, ScoreDifference | None] = {}
     by_group: dict[str, DifferencesByGroup] = {}
     for metric in ours.metrics:
@@ -340,18 +337,13 @@ def compare_cells(
     headline = ours.metrics[0].name
     also = {name: one for name, one in paired.items() if one is not None and name != headline}
     ttft, first = (
-        _speed_up(ours.times(cell, name), np.append(theirs.times(other, name), np.nan)[place])
+        _speed_up(ours.row(name, cell), np.append(theirs.row(name, other), np.nan)[place])
         if profile
         else None
         for name in ("ttft", "first_token")
     )
     comparison = Comparison(paired[headline], ttft, first, also, by_group)
     return None if comparison == Comparison() else comparison
-
-
-def places(ours: Outcomes, theirs: Outcomes) -> Codes:
-    """(q,) index of this run's questions in another run; -1 for those that it was not asked."""
-    return np.asarray(pd.Index(theirs.asked["key"]).get_indexer(ours.asked["key"]))
 
 
 def _speed_up(ours: Values, theirs: Values) -> float | None:

@@ -339,8 +339,3 @@ class FailureList:
 
     reasons: tuple[FailureReason, ...] = ()
     num_more: int = 0
-
-    @classmethod
-    def of(cls, reasons: Sequence[FailureReason]) -> FailureList:
-        """The first reasons of all, which are in order."""
-        return cls(tuple(reasons[:MAX_REASONS]), max(0, len(reasons) - MAX_REASONS))

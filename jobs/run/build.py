@@ -17,17 +17,14 @@ from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import ShardSize, SkippedMethod
 from pipeline.cache.features import open_store
 from pipeline.clips import Pools
-from pipeline.plan import Plan, plan_clips, plan_methods, raise_if_not_served
-from pipeline.progress.resume import Continued
+from pipeline.plan import Plan, Sources, plan_clips, plan_methods, raise_if_not_served
+from pipeline.progress.answers import Continued
 from pipeline.redaction import all_redacted
-from pipeline.resources.devices import reserves_gpus
-from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.resources.pools import reserves_gpus
 from pipeline.settings import Choice, Executor, Settings, choose
-from pipeline.sizing import AutoPools
-from pipeline.sources import Sources
 from pipeline.storage import Storage
 from pipeline.storage.copies import Mirror, VideoCache, mirrored
-from pipeline.storage.urls import Place, Url, place
+from pipeline.storage.urls import Url, place
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.compressors import Method, build_method
@@ -266,26 +263,6 @@ def device_of(job: Job, address: str | None = None) -> Device:
     return "cpu" if executor == "ray" else "auto"
 
 
-def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
-    """The pools of a recipe; with `pools: auto` they are chosen once the cluster is known.
-
-    Args:
-        job: The recipe.
-        plan: Plan of the job.
-        output: Directory of earlier runs, whose timings are used to size the pools.
-    """
-    if not isinstance(job.pools, str):
-        return job.pools
-    # Slow import.
-    from jobs.estimate.work import CellTokens, count, measured, stage_seconds, work_of
-
-    counts = count(plan, questions=False)
-    cells = [CellTokens(method.name, method.cache) for method in plan.methods]
-    rates = measured(output, plan.model, device_name(plan.model.device))
-    seconds = stage_seconds(counts, cells, rates, answers=plan.answer)
-    return AutoPools(work=work_of(plan, counts, seconds, gpus=plan.model.device != "cpu"))
-
-
 def device_name(wanted: str) -> str:
     """Name of the GPU or the CPU architecture."""
     import torch
@@ -303,7 +280,6 @@ def make_plan(
     answer: bool,
     continued: Continued | None = None,
     count: ShardCount | None = None,
-    clock: Clock = SYSTEM_CLOCK,
     generate: bool = True,
 ) -> Plan:
     """List the clips and look them up in the caches.
@@ -315,7 +291,6 @@ def make_plan(
         answer: Whether questions are answered; if not, only caches are filled.
         continued: See `plan_clips`.
         count: Counts the clips of all shards.
-        clock: Clock for the dates of cache entries.
         generate: Whether a benchmark that generates videos may write them now; if not, missing
             videos are planned as clips that are in no cache.
 
@@ -344,10 +319,9 @@ def make_plan(
                 job.cache.feature_dtype,
                 needs=frozenset(name for _, one in built.methods for name in one.compressor.needs),
                 fill=not answer,
-                clock=clock,
             )
         methods, compressors, caches = plan_methods(
-            built.methods, built.model, cache_root, clock, features.cache if features else None
+            built.methods, built.model, cache_root, features.cache if features else None
         )
         clips = plan_clips(
             items_of(job, built, count, generate=generate),

@@ -30,7 +30,6 @@ from jobs.run.build import (
     items_of,
     make_plan,
     make_settings,
-    pools_of,
 )
 from jobs.run.locations import Locations
 from jobs.run.progress import JobProgress
@@ -40,18 +39,17 @@ from pipeline.clips import DECODE_VIDEO, FAILED
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan, PlannedMethod
-from pipeline.progress.answers import AnswerWriter
-from pipeline.progress.resume import Continued, read_asked, write_asked
+from pipeline.progress.answers import AnswerWriter, Continued, read_asked, write_asked
 from pipeline.redaction import redacted
 from pipeline.rows import AnswerRow, Result, to_table
 from pipeline.run import RunPlan, complete, run
 from pipeline.runtime import stopping
 from pipeline.runtime.background import iterate
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
-from pipeline.settings import Settings
+from pipeline.settings import AutoPools, Settings
 from pipeline.storage import Storage
-from pipeline.storage.faults import insist, store_fault
 from pipeline.storage.leases import Lease, held
+from pipeline.storage.objects import insist, store_fault
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from pipeline.storage.urls import Place
 from tango_core.benchmarks import Benchmark
@@ -106,7 +104,7 @@ class JobResult:
         failed: Sequence[AnswerRow | Result] = [result]
         if result.status == "ok":
             failed = [answer for answer in result.answers if answer.status in FAILED]
-        self.failures += [_failure(row, redacted(result.path)) for row in failed]
+        self._add_failures(failed, redacted(result.path))
         self.num_clips += 1
         self.num_failed_clips += result.has_failed
         is_read = result.decode_video_ms is not None and result.status != DECODE_VIDEO.failure
@@ -119,12 +117,13 @@ class JobResult:
 
     def add_missing(self, answers: Sequence[AnswerRow]) -> None:
         """Count planned answers that are missing in the run's files."""
-        self.failures += [_failure(answer, None) for answer in answers]
+        self._add_failures(answers, None)
         self.num_missing += len(answers)
 
-
-def _failure(row: AnswerRow | Result, path: str | None) -> dict[str, Any]:
-    return {**{name: getattr(row, name, None) for name in FAILURE.names}, "path": path}
+    def _add_failures(self, rows: Sequence[AnswerRow | Result], path: str | None) -> None:
+        for row in rows:
+            columns = {name: getattr(row, name, None) for name in FAILURE.names}
+            self.failures.append({**columns, "path": path})
 
 
 def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> list[AnswerRow]:
@@ -145,7 +144,7 @@ def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> 
     missing = writer.missing(items_of(job, built), list(planned))
     if not missing:
         return []
-    from pipeline.stages.answer_rows import unanswered  # loads the language models' code
+    from pipeline.stages.answer import unanswered  # loads the language models' code
 
     why = "no answer was found at the end of the run; run again with --resume"
     rows = []
@@ -304,7 +303,6 @@ def execute(
             answer=writer is not None,
             continued=continued,
             count=shards,
-            clock=clock,
         )
         finished = continued.standing
         if writer:
@@ -359,7 +357,7 @@ def execute(
             ),
         )
         retried(lambda: result.facts.save(storage))
-        compact_if_remote(caches, filter(None, (result.facts.features, *plan.caches)), clock)
+        compact_if_remote(caches, filter(None, (result.facts.features, *plan.caches)))
         return result
 
 
@@ -395,9 +393,9 @@ def _keep(writer: AnswerWriter, continued: Continued) -> None:
 
 def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
     """Choose executor and pools; log the choice and what the job will do."""
-    from jobs.estimate.work import count  # loads pandas
+    from jobs.estimate import work  # loads pandas
 
-    counts = count(plan, questions=False)
+    counts = work.count(plan, questions=False)
     logger.info(
         "%d clips for %d token cache(s): %d clips to decode and encode, %d from cache, %d of these "
         "from stored features, %d missing",
@@ -408,7 +406,13 @@ def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
     assert choice is not None  # the clips have been counted
     if counts.clips:
         logger.info("executor %s: %s", choice.executor, choice.reason)
-    pools = pools_of(job, plan, locations.output)
+    pools = job.pools
+    if isinstance(pools, str):  # chosen by the timings of earlier runs once the cluster is known
+        cells = [work.CellTokens(method.name, method.cache) for method in plan.methods]
+        rates = work.measured(locations.output, plan.model, device_name(plan.model.device))
+        seconds = work.stage_seconds(counts, cells, rates, answers=plan.answer)
+        gpus = plan.model.device != "cpu"
+        pools = AutoPools(work=work.work_of(plan, counts, seconds, gpus=gpus))
     return make_settings(job, locations.address, choice.executor, pools)
 
 
@@ -440,7 +444,7 @@ def _add(writer: AnswerWriter, answers: Sequence[AnswerRow], clock: Clock) -> No
 AT_LEAST = 500
 
 
-def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM_CLOCK) -> None:
+def compact_if_remote(root: Storage, names: Iterable[str]) -> None:
     """Merge the single clips of a job's caches into shards if the caches are in an object store.
 
     Errors are logged as warnings, because the uncompacted clips stay usable.
@@ -448,14 +452,13 @@ def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM
     Args:
         root: Storage of the caches.
         names: Names of the job's caches.
-        clock: See `compact_cache`.
     """
-    if root.is_local:
+    if root.store is None:
         return
     try:
         for folder in find_caches(root, list(names)):
             if folder.cache is not None and len(folder.singles) >= AT_LEAST:
-                problems = [problem for _, problem in compact_cache(folder, clock) if problem]
+                problems = [problem for _, problem in compact_cache(folder) if problem]
                 logger.info("%s: compacted, %d clips left out", folder.name, len(problems))
     except (OSError, UserError) as error:
         logger.warning("%s: not compacted (%s); try `tango cache compact`", root.location, error)

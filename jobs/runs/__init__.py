@@ -1,4 +1,4 @@
-"""Existing runs: `tango runs ls | show | rm | compare | replicates`.
+"""Existing runs: `tango runs ls | show | rm | compare`.
 
 `found.py` finds runs and the state of one, and removes one, never while a driver works on it.
 `show.py` prints them (for several in one table `jobs.report` does the work), `hub.py` exports one

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from jobs import exit_codes
-from jobs.config.overrides import recipe_of
+from jobs.config import overrides
 from jobs.config.recipe import parse_job
 from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
@@ -70,10 +70,14 @@ def find_runs(root: str) -> list[FoundRun]:
         raise MissingFileError(
             f"{root}: no such directory; name the --output of your jobs, a path or a URL"
         )
-    if (own := run_at(where)) is not None:
-        return [own]
-    found = (run_at(where / name) for name in storage.folders())
-    return [one for one in found if one is not None]
+    own = run_at(where)
+    return _runs_in(where, storage) if own is None else [own]
+
+
+def _runs_in(where: Place, storage: Storage, prefix: str = "") -> list[FoundRun]:
+    """The runs directly in a directory whose names begin with a prefix."""
+    names = [name for name in storage.folders() if name.startswith(prefix)]
+    return [run for name in names if (run := run_at(where / name)) is not None]
 
 
 def find_run(text: str, root: str) -> FoundRun:
@@ -91,8 +95,7 @@ def find_run(text: str, root: str) -> FoundRun:
     if is_url(text) or "/" in text.rstrip("/"):
         raise MissingFileError(f"{text} is not a run: it holds none of {', '.join(_MARKS)}")
     where = place(root)
-    names = [one for one in Storage.at(where).folders() if one.startswith(text)]
-    runs = [run for name in names if (run := run_at(where / name)) is not None]
+    runs = _runs_in(where, Storage.at(where), text)
     exact = [run for run in runs if run.name == text]
     if len(exact or runs) == 1:
         return (exact or runs)[0]
@@ -138,7 +141,7 @@ def state_of(run: FoundRun) -> Row:
         try:
             content = run.storage.read(JOB_FILE)
             recipe = recipe_name(content) or None
-            job = parse_job(recipe_of(content, JOB_FILE), JOB_FILE)
+            job = parse_job(overrides.recipe_of(content, JOB_FILE), JOB_FILE)
         except PermissionError:
             is_damaged = True
         except ValueError:  # e.g. a method whose package is not installed here
@@ -156,12 +159,10 @@ def state_of(run: FoundRun) -> Row:
     benchmarks = list(dict.fromkeys(str(one["benchmark"]) for one in cells))
     if job is not None and not cells:
         benchmarks = [section.name for section in job.all_benchmarks]
-    planned = len(job.all_methods) * len(benchmarks) if job else None
     scores = []
     for cell in summary.get("cells") or []:  # of any version
         headline = (cell.get("scores") or {}).get(cell.get("metric", "accuracy")) or {}
         scores.append(headline.get("value", cell.get("accuracy")))
-    started = _started(facts, run.name)
     return {
         "run": run.name,
         "place": str(run.place),
@@ -170,11 +171,11 @@ def state_of(run: FoundRun) -> Row:
         "command": facts.get("kind") or summary.get("kind"),
         "model": facts.get("model") or summary.get("model") or (job.model.name if job else None),
         "benchmarks": benchmarks,
-        "cells": len(cells) or planned,
+        "cells": len(cells) or (len(job.all_methods) * len(benchmarks) if job else None),
         "scores": [one for one in scores if one is not None],
         "failed_clips": summary.get("num_failed_clips"),
         "bytes": size_of(run),
-        "started_at": started and started.isoformat(),
+        "started_at": _started(facts, run.name),
     }
 
 
@@ -199,23 +200,17 @@ def size_of(run: FoundRun) -> int:
     return total
 
 
-def _started(facts: Mapping[str, Any], name: str) -> datetime | None:
+def _started(facts: Mapping[str, Any], name: str) -> str | None:
     """When a run began, by its facts or by the local time that its name begins with."""
     with suppress(ValueError):
-        return datetime.fromisoformat(str(facts.get("started_at"))).astimezone()
+        return datetime.fromisoformat(str(facts.get("started_at"))).astimezone().isoformat()
     with suppress(ValueError):
-        return datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone()
+        return datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone().isoformat()
     return None
 
 
-def remove(
-    texts: Sequence[str],
-    root: str,
-    console: Console,
-    *,
-    yes: bool = False,
-) -> int:
-    """Remove runs after asking for confirmation.
+def remove(texts: Sequence[str], root: str, console: Console, *, yes: bool = False) -> int:
+    """Remove runs after asking for confirmation; no link in them is followed.
 
     Args:
         texts: Runs, as `find_run` takes them.
@@ -245,9 +240,25 @@ def remove(
             console.print("nothing was removed")
             return exit_codes.FAILED
     for run in runs.values():
-        _remove(run)
+        store = run.storage.store
+        if store is None or store.has_conditions:
+            try:
+                Lease(run.storage).take()
+            except LeaseError as error:
+                raise LeaseError(_AT_WORK.format(run.place)) from error
+        if store is None:
+            shutil.rmtree(run.storage.root)
+        else:
+            for file in store.tree(run.storage.root):
+                store.delete(file.path)
         console.print(f"removed {run.place}", markup=False, highlight=False, soft_wrap=True)
     return exit_codes.OK
+
+
+_AT_WORK = (
+    "{}: a driver works on this run, nothing was removed; wait for it or stop it (a dead driver's "
+    "lease ends by itself within a minute)"
+)
 
 
 def _raise_if_kept(run: FoundRun) -> None:
@@ -263,38 +274,10 @@ def _raise_if_kept(run: FoundRun) -> None:
         # A report can be written into any directory, which is a run then.
         if Path.cwd().resolve().is_relative_to(run.place.resolve()):
             raise InputError(f"{run.place} is the working directory or above it; go elsewhere")
-    inside = [one for name in run.storage.folders() if (one := run_at(run.place / name))]
-    if inside:
+    if inside := _runs_in(run.place, run.storage):
         raise InputError(
             f"{run.place} holds other runs ({named(inside)}), nothing was removed; remove those "
             "by their names, and what a report wrote beside them with rm"
         )
     if is_running(run):
-        raise LeaseError(_refusal(run))
-
-
-def _remove(run: FoundRun) -> None:
-    """Remove one run while holding its lease; no link in it is followed.
-
-    Raises:
-        LeaseError: If a driver has begun to work on it.
-    """
-    store = run.storage.store
-    if store is None or store.has_conditions:
-        try:
-            Lease(run.storage).take()
-        except LeaseError as error:
-            raise LeaseError(_refusal(run)) from error
-    if store is None:
-        shutil.rmtree(run.storage.root)
-    else:
-        for file in store.tree(run.storage.root):
-            store.delete(file.path)
-
-
-def _refusal(run: FoundRun) -> str:
-    """Error message for a run that a driver works on."""
-    return (
-        f"{run.place}: a driver works on this run, nothing was removed; wait for it or stop it "
-        "(a dead driver's lease ends by itself within a minute)"
-    )
+        raise LeaseError(_AT_WORK.format(run.place))

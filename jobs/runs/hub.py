@@ -153,17 +153,15 @@ def _entry(
     benchmark, entry = facts_of(cell.benchmark), MODELS.get(job.model.name)
     checkpoint = job.model.path or (entry.path if entry else None)
     (split,) = (one.split for one in job.all_benchmarks if one.name == cell.benchmark)
-    whole = benchmark.splits.get(split) == cell.counts.num_questions
-    if not (benchmark.releases and whole and cell.headline and checkpoint):
-        return None
-    if Path(checkpoint).exists():
+    whole = benchmark.releases and benchmark.splits.get(split) == cell.counts.num_questions
+    if not (whole and cell.headline and checkpoint) or Path(checkpoint).exists():
         return None
     notes = [
         f"{cell.name}, {percent(cell.equivalent_retention)} % of the visual tokens",
-        *([f"{facts.num_frames} frames"] if facts.num_frames else []),
-        *([f"protocol {cell.protocol}"] if cell.protocol else []),
+        f"{facts.num_frames} frames" if facts.num_frames else "",
+        f"protocol {cell.protocol}" if cell.protocol else "",
         f"{cell.metric} in %, tango-video {facts.versions.get('tango-video', 'unknown')}",
-        *([f"{cell.counts.num_failed} questions failed"] if cell.counts.num_failed else []),
+        f"{cell.counts.num_failed} questions failed" if cell.counts.num_failed else "",
     ]
     return EvalResultEntry(
         dataset_id=benchmark.releases[0].repository,
@@ -172,5 +170,5 @@ def _entry(
         date=facts.started_at[:10] or None,
         source_url=page_of(repository, "dataset") if repository else None,
         source_name="tango-video: answers" if repository else None,
-        notes=", ".join(notes),
+        notes=", ".join(filter(None, notes)),
     )

@@ -1,21 +1,19 @@
-"""Output of `tango runs ls`, `show`, `compare` and `replicates`."""
+"""Output of `tango runs ls`, `show` and `compare`."""
 
 from __future__ import annotations
 
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal
 
 from jobs.report.compare import On, compared_runs
 from jobs.report.formatting import DASH, Table, latex_notes, markdown_notes, shortened
-from jobs.report.replicates import report_replicates
 from jobs.report.tables.cells import cells_csv, cells_table, render_table
 from jobs.results.cell_summary import CellSummary, parse_summary
 from jobs.results.facts import FACTS_FILE
@@ -23,7 +21,6 @@ from jobs.results.summary import SUMMARY_FILE
 from jobs.runs.found import FoundRun, Row, find_run, find_runs, state_of
 from jobs.units import human_age, human_bytes
 from pipeline.storage.copies import local_copy
-from pipeline.storage.urls import place
 
 _HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "score %", "size", "age")
 _RIGHT = {"cells", "score %", "size", "age"}
@@ -45,11 +42,12 @@ def runs_in(roots: Sequence[str]) -> list[Row]:
     return sorted(states, key=lambda row: (row["started_at"] or "", row["run"]))
 
 
-def _age_s(row: Row) -> float | None:
-    """Seconds since a run began; `None` if unknown."""
+def _age(row: Row) -> str:
+    """Time since a run began; "" if unknown."""
     if row["started_at"] is None:
-        return None
-    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(row["started_at"])).total_seconds())
+        return ""
+    age = datetime.now(UTC) - datetime.fromisoformat(row["started_at"])
+    return human_age(max(0.0, age.total_seconds()))
 
 
 def runs_table(rows: Sequence[Row], max_width: int | None = None) -> str:
@@ -63,7 +61,6 @@ def runs_table(rows: Sequence[Row], max_width: int | None = None) -> str:
     lines, header, shrink = [], list(_HEADER), {"run", "recipe", "model", "benchmark"}
     for row in rows:
         recipe = (row["recipe"] or "").rpartition("/")[2].removesuffix(".yaml")
-        age = _age_s(row)
         ends = [f"{100 * one:.{len(row['scores']) == 1:d}f}" for one in sorted(row["scores"])]
         lines.append(
             [
@@ -75,7 +72,7 @@ def runs_table(rows: Sequence[Row], max_width: int | None = None) -> str:
                 row["state"],
                 "-".join(ends[:1] + ends[1:][-1:]) or DASH,
                 human_bytes(row["bytes"]),
-                DASH if age is None else human_age(age).replace(" ", ""),
+                _age(row).replace(" ", "") or DASH,
             ]
         )
     stamps = {line[0][:_STAMP] for line in lines}
@@ -95,13 +92,13 @@ def shown(run: FoundRun, max_width: int | None = None) -> str:
         max_width: Columns of the terminal; `None` for any number.
     """
     row, facts = state_of(run), run.json(FACTS_FILE) or {}
-    age, caches = _age_s(row), facts.get("caches") or []
+    age, caches = _age(row), facts.get("caches") or []
     values = {
         "run": row["place"],
         **{name: row[name] or DASH for name in ("state", "recipe", "command", "model")},
         "benchmark": ", ".join(row["benchmarks"]) or DASH,
         "cells": row["cells"] or DASH,
-        "started": age and f"{row['started_at'][:16].replace('T', ' ')} ({human_age(age)} ago)",
+        "started": age and f"{row['started_at'][:16].replace('T', ' ')} ({age} ago)",
         "size": human_bytes(row["bytes"]),
         "device": facts.get("device"),
         "commit": facts.get("git_commit"),
@@ -136,14 +133,6 @@ def shown_json(run: FoundRun) -> str:
     return json.dumps({**state_of(run), **files}, indent=2)
 
 
-@contextmanager
-def _local(texts: Sequence[str], root: str) -> Iterator[list[Path]]:
-    """Local directories of some runs during the block."""
-    places = [find_run(text, root).place for text in texts]
-    with ExitStack() as copies:
-        yield [copies.enter_context(local_copy(place)) for place in places]
-
-
 def compared(
     texts: Sequence[str],
     root: str,
@@ -167,7 +156,9 @@ def compared(
         FileNotFoundError: If a run is not there, or has no results.
         ValueError: If the runs cannot be compared.
     """
-    with _local(texts, root) as folders:
+    places = [find_run(text, root).place for text in texts]
+    with ExitStack() as copies:
+        folders = [copies.enter_context(local_copy(place)) for place in places]
         found = compared_runs(folders, baselines=baselines, on=on)
     if format_ == "csv":
         return cells_csv(found.cells).rstrip("\n")
@@ -189,27 +180,3 @@ def _with_short_names(cells: Sequence[CellSummary]) -> Sequence[CellSummary]:
     if len(set(names.values())) < len(names) or not all(map(_TIME.fullmatch, names.values())):
         return cells
     return [replace(cell, run_id=names[cell.run_id]) for cell in cells]
-
-
-def replicated(
-    texts: Sequence[str], root: str, output: str, *, max_width: int | None = None
-) -> str:
-    """Write the comparison of replicates, and return its summary for the terminal.
-
-    Args:
-        texts: Runs, as `find_run` takes them.
-        root: Directory or URL of runs that are named without one.
-        output: Directory or URL to write to.
-        max_width: Columns of the terminal; `None` for any number.
-
-    Raises:
-        FileNotFoundError: If a run is not there, or has no results.
-        ValueError: If there are fewer than two runs, or they have no cell in common.
-    """
-    target = place(output)
-    with _local(texts, root) as folders, local_copy(target, lambda name: False) as into:
-        page, sentences = report_replicates(folders, into)
-    lines = []
-    for text in sentences:
-        lines += textwrap.wrap(text, max_width or 100, subsequent_indent="  ")
-    return "\n".join([*lines, "", f"table: {target / page.name}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -12,7 +13,7 @@ from jobs.run.build import methods_of, model_of, raise_if_not_on_engine
 from pipeline.cache.derived import derived, features_with
 from pipeline.cache.directory import TokenCache, open_cache
 from pipeline.cache.folders import find_caches
-from pipeline.plan import PlannedMethod
+from tango_core.compressors.base import Compressor
 from tango_core.errors import InputError, MissingFileError
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
@@ -30,12 +31,14 @@ class ServedMethod:
     """A method of the recipe and the caches with its token sets.
 
     Attributes:
-        planned: The method.
-        caches: Caches of its compressor on the model. There are several if clips were decoded with
+        name: Name of its cell.
+        compressor: Its compressor.
+        caches: Caches of the compressor on the model. There are several if clips were decoded with
             several versions of a decoder; a clip's key then is in one of them.
     """
 
-    planned: PlannedMethod
+    name: str
+    compressor: Compressor
     caches: tuple[TokenCache, ...]
 
 
@@ -77,8 +80,7 @@ class ServedClips:
             raise InputError(
                 f"method {unquote(method)!r} is not served; served are {', '.join(self.methods)}"
             )
-        positions = served.planned.method.compressor.positions
-        return self.layout.lay_out(self._read(key, served), prompt, positions)
+        return self.layout.lay_out(self._read(key, served), prompt, served.compressor.positions)
 
     def _read(self, key: str, served: ServedMethod) -> CompressedVideo:
         """Read or compute a token set.
@@ -88,17 +90,13 @@ class ServedClips:
             MissingFileError: If it is neither stored nor can be computed from stored features.
         """
         for cache in served.caches:
-            try:
+            with suppress(FileNotFoundError):
                 return cache.read(key).video
-            except FileNotFoundError:
-                pass
-            try:
-                compressor = served.planned.method.compressor
-                return derived(compressor, features_with(cache, compressor)(key)).video
-            except FileNotFoundError:
-                pass
+            with suppress(FileNotFoundError):
+                features = features_with(cache, served.compressor)(key)
+                return derived(served.compressor, features).video
         raise MissingFileError(
-            f"the server's cache has no token set of {served.planned.name} of clip {key!r}; "
+            f"the server's cache has no token set of {served.name} of clip {key!r}; "
             "`tango precompute` makes it"
         )
 
@@ -132,9 +130,7 @@ def open_clips(job: Job, root: str) -> ServedClips:
                 f"--cache {root} holds no token sets of {name!r} on model {spec.name} in "
                 f"{spec.dtype}; `tango precompute` makes them"
             )
-        served[name.replace(" r=", "/", 1)] = ServedMethod(
-            PlannedMethod(name, method, wanted.name), tuple(caches)
-        )
+        served[name.replace(" r=", "/", 1)] = ServedMethod(name, method.compressor, tuple(caches))
     model = load_language_model(spec)
     assert isinstance(model, LayoutAndEngine)
     assert isinstance(model.engine, VllmEngine)

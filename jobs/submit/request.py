@@ -227,12 +227,11 @@ def kept_files(root: Path) -> Iterator[Path]:
     """
     if not root.is_dir():
         raise InputError(f"--working-dir {root}: no such directory")
-    listed = _git_ls_files(root, os.environ)
+    listed = _git_ls_files(root)
     if listed is None:
         with TemporaryDirectory(prefix="tango-git-") as folder:
             subprocess.run(["git", "init", "-q", "--bare", folder], check=True)
-            around = {"GIT_DIR": folder, "GIT_WORK_TREE": str(root.absolute())}
-            listed = _git_ls_files(root, {**os.environ, **around})
+            listed = _git_ls_files(root, GIT_DIR=folder, GIT_WORK_TREE=str(root.absolute()))
     paths = [root / name for name in listed or ()]
     environments = {path.parent for path in paths if path.name == "pyvenv.cfg"}
     for path in paths:
@@ -241,10 +240,11 @@ def kept_files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _git_ls_files(root: Path, environment: Mapping[str, str]) -> list[str] | None:
+def _git_ls_files(root: Path, **variables: str) -> list[str] | None:
     """Tracked and untracked files that git does not ignore; `None` outside of a work tree."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     try:
+        environment = {**os.environ, **variables}
         found = subprocess.run(command, cwd=root, env=environment, capture_output=True, check=False)
     except FileNotFoundError:
         raise InputError("--working-dir needs git, which is not installed here") from None

@@ -1,4 +1,4 @@
-"""Contents of an MLflow run: metrics, parameters, tags and description."""
+"""Contents of an MLflow run: metrics, parameters and tags."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.quantities import Comparison, to_plain
 from pipeline.runtime import process
-from tango_core.metrics import Estimate
-
-_MAX_ROWS = 30
 
 
 def headline_metrics(cell: CellSummary) -> dict[str, float]:
@@ -73,25 +70,6 @@ def series_points(summary: RunSummary) -> list[tuple[str, float, int]]:
         for key, value in headline_metrics(cell).items():
             points.setdefault(key, []).append((f"{key}/{name}", value, step))
     return [point for series in points.values() for point in series]
-
-
-def parent_metrics(summary: RunSummary) -> dict[str, float]:
-    """The metrics of a run: those of its only cell, or each headline over all answers, and totals.
-
-    So every run has a value in the column `accuracy`; to compare methods, use their own runs.
-    """
-    if len(summary.cells) == 1:
-        return {**cell_metrics(summary.cells[0]), **run_metrics(summary)}
-    headlines: dict[str, list[Estimate]] = {}
-    for cell in summary.cells:
-        if cell.headline is not None:
-            headlines.setdefault(cell.metric, []).append(cell.headline)
-    means = {
-        name: sum(one.value * one.num_questions for one in found)
-        / sum(one.num_questions for one in found)
-        for name, found in headlines.items()
-    }
-    return {**{name: round(mean, 4) for name, mean in means.items()}, **run_metrics(summary)}
 
 
 def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
@@ -171,6 +149,7 @@ def tags_of(facts: JobFacts, cell: CellFacts | None = None) -> dict[str, str]:
         "git_commit": facts.git_commit,
         "cache": ", ".join(facts.caches),
         "device": facts.device,
+        "note": facts.note,
         "left_out": ", ".join(entry.name for entry in facts.skipped),
     }
     if cell is not None:
@@ -228,22 +207,3 @@ def _listed(names: Iterable[str]) -> str:
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
-
-
-def describe(facts: JobFacts, cells: Sequence[CellSummary]) -> str:
-    """Markdown description for the page of a run or, for one of several cells, of that cell."""
-    from jobs.report.tables.cells import cells_table  # only a finished job needs it
-
-    several = len({cell.benchmark for cell in cells}) > 1
-    names = [f"{cell.benchmark}: {cell.name}" if several else cell.name for cell in cells]
-    table = cells_table(cells[:_MAX_ROWS], names[:_MAX_ROWS], brief=True).markdown()
-    if len(cells) > _MAX_ROWS:
-        table += f"\n\n{len(cells) - _MAX_ROWS} more cells are in the runs below this one."
-    lines = [
-        table,
-        f"`tango {facts.kind}` of **{facts.model}** on "
-        f"{_listed(cell.benchmark for cell in cells)}. Run directory: `{facts.run_id}`.",
-        *([f"*{facts.note}*"] if facts.note else []),
-        *(f"Left out: {entry.name} ({entry.reason})" for entry in facts.skipped),
-    ]
-    return "\n\n".join(lines)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
 DIRECTORY_TAG = "tango.run_dir"
-PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
+PARENT_TAG = "mlflow.parentRunId"
 ENDED_TAG = "ended"
 EXPERIMENT = "tango"
 DIED = "the driver died before it could record an end"
@@ -112,11 +112,7 @@ class MlflowRuns:
     def begin(self, recipe: Mapping[str, Any], command: str, num_clips: int) -> str:
         """Find or create the MLflow run of a job that starts; returns its id."""
         tags = {**contents.job_tags(recipe, command), "num_clips": str(num_clips)}
-        note = (
-            f"`tango {command}` of **{tags.get('model')}** on {tags.get('benchmark')}, "
-            f"{num_clips} clips. It has no results yet."
-        )
-        run = self.start({**tags, NOTE_TAG: note}, int(1000 * time.time()))
+        run = self.start(tags, int(1000 * time.time()))
         run_id = str(run.info.run_id)
         self.settings(run, contents.flatten(recipe))
         if run.info.status != "RUNNING":
@@ -147,14 +143,14 @@ class MlflowRuns:
         query = query or f"tags.`{RUN_TAG}` = '{self.home.name}'"
         return list(self.client.search_runs([self.experiment], query, max_results=_MAX_RUNS))
 
-    def find(self, tags: Mapping[str, str], existing: Sequence[Run] | None = None) -> Run | None:
+    def find(self, tags: Mapping[str, str]) -> Run | None:
         """The MLflow run of the run directory, or of the cell that `tags` name.
 
         Two jobs that start in the same second in different output directories have the same name. A
         recorded directory that still exists elsewhere belongs to another run; if it no longer
         exists, the run directory has been moved.
         """
-        for run in self.search() if existing is None else existing:
+        for run in self.search():
             found = run.data.tags
             if all(found.get(name) == tags.get(name) for name in (CELL_TAG, PARENT_TAG)):
                 recorded = found.get(DIRECTORY_TAG, "")
@@ -164,11 +160,7 @@ class MlflowRuns:
         return None
 
     def start(
-        self,
-        tags: Mapping[str, str],
-        started_ms: int | None,
-        name: str | None = None,
-        existing: Sequence[Run] | None = None,
+        self, tags: Mapping[str, str], started_ms: int | None, name: str | None = None
     ) -> Run:
         """Find the MLflow run of a run directory or cell, or create it.
 
@@ -177,10 +169,9 @@ class MlflowRuns:
             started_ms: Start in milliseconds since 1970, used only if the run is created.
             name: Name of a created run; `None` for the name of the directory with the time moved
                 to the end, because lists truncate names.
-            existing: Already fetched runs; `None` to query the store.
         """
         all_tags = {**tags, RUN_TAG: self.home.name, DIRECTORY_TAG: str(self.home)}
-        if run := self.find(all_tags, existing):
+        if run := self.find(all_tags):
             self.log(run.info.run_id, tags=all_tags)
             return run
         if name is None:
@@ -207,18 +198,14 @@ class MlflowRuns:
     def settings(self, run: Run, params: Mapping[str, str], metrics: Sequence[Point] = ()) -> None:
         """Log parameters that the run does not have yet, and metric points.
 
-        MLflow parameters cannot be changed; values changed by a resumed job, for example the sizes
-        of pools, are logged as tags.
+        MLflow parameters cannot be changed; those of a resumed job keep their first value.
         """
         from mlflow.entities import Param
 
         kept = {key[:_MAX_KEY]: redacted(text)[:_MAX_VALUE] for key, text in params.items()}
-        logged = run.data.params
-        changed = {name for name, value in kept.items() if logged.get(name, value) != value}
-        pairs = [Param(name, value) for name, value in kept.items() if name not in changed]
-        self.client.log_batch(run.info.run_id, params=pairs)
-        tags = {f"resumed.{name}": kept[name] for name in changed}
-        self.log(run.info.run_id, metrics=metrics, tags=tags)
+        new = [Param(*pair) for pair in kept.items() if pair[0] not in run.data.params]
+        self.client.log_batch(run.info.run_id, params=new)
+        self.log(run.info.run_id, metrics=metrics)
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
         """Upload one file; secrets in text files are redacted, see `without_secrets`."""
@@ -228,14 +215,7 @@ class MlflowRuns:
         else:
             self.client.log_text(run, clean, f"{folder}/{path.name}" if folder else path.name)
 
-    def end(
-        self,
-        run: str,
-        status: str,
-        end_ms: int | None,
-        reason: str = "",
-        tags: Mapping[str, str] | None = None,
-    ) -> None:
+    def end(self, run: str, status: str, end_ms: int | None, reason: str = "") -> None:
         """Mark a run as ended.
 
         Args:
@@ -243,11 +223,10 @@ class MlflowRuns:
             status: MLflow status, such as FINISHED.
             end_ms: End time in milliseconds since 1970; `None` for now.
             reason: One-line reason to record as a tag; "" for none.
-            tags: The run's tags; `None` to query the store.
         """
         if reason:
             self.log(run, tags={ENDED_TAG: reason})
-        elif ENDED_TAG in (self.client.get_run(run).data.tags if tags is None else tags):
+        elif ENDED_TAG in self.client.get_run(run).data.tags:
             self.client.delete_tag(run, ENDED_TAG)
         self.client.set_terminated(run, status, end_time=end_ms)
 
@@ -461,8 +440,10 @@ class Results:
                 if name.startswith("num_") and isinstance(value, (int, float))
             }
         else:
-            self.summary = parse_summary(content, run_dir)
-            self.metrics = contents.parent_metrics(self.summary)
+            self.summary = summary = parse_summary(content, run_dir)
+            only = summary.cells[0] if len(summary.cells) == 1 else None
+            self.metrics = contents.cell_metrics(only) if only else {}
+            self.metrics |= contents.run_metrics(summary)
         self._now_ms = self._ended_ms = int(1000 * time.time())
         self._started_ms = None
         if started := self.facts.started_at:
@@ -477,10 +458,8 @@ class Results:
         tags, params = contents.tags_of(facts, only), contents.flatten(self.recipe)
         params |= {f"version.{name}": version for name, version in facts.versions.items()}
         params |= {f"float32.{name}": value for name, value in facts.float32_products.items()}
-        if summary is not None:
-            tags[NOTE_TAG] = contents.describe(facts, summary.cells)
-            if not self.recipe or only is not None:
-                params = {**contents.cell_params(summary.cells[0], facts), **params}
+        if summary is not None and (not self.recipe or only is not None):
+            params = {**contents.cell_params(summary.cells[0], facts), **params}
         run = store.start(tags, self._started_ms)
         parent = str(run.info.run_id)
         # At the last live step, because the UI shows the value with the largest step.
@@ -490,8 +469,8 @@ class Results:
             series = contents.series_points(summary)
             # Equal points are stored once, so that a repeated upload changes no curve.
             when = self._started_ms or self._now_ms
-            # Behind the score of all answers, as the UI lists metrics in this order.
-            points[1:1] = [(name, value, when, at) for name, value, at in series]
+            # First, as the UI lists metrics in this order.
+            points[:0] = [(name, value, when, at) for name, value, at in series]
         store.settings(run, params, points)
         if summary is not None and len(summary.cells) > 1:
             self._upload_cells(store, summary, parent)
@@ -504,17 +483,15 @@ class Results:
 
     def _upload_cells(self, store: MlflowRuns, summary: RunSummary, parent: str) -> None:
         """Upload every cell of a sweep as a child run."""
-        existing = store.search()
         for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
             name = f"{cell.benchmark}: {cell.name}"
             tags = {
                 **contents.tags_of(self.facts, facts),
                 CELL_TAG: name,
                 PARENT_TAG: parent,
-                NOTE_TAG: contents.describe(self.facts, [cell]),
             }
-            run = store.start(tags, self._started_ms, name, existing)
+            run = store.start(tags, self._started_ms, name)
             metrics = contents.cell_metrics(cell)
             points = [(key, value, self._now_ms, 0) for key, value in metrics.items()]
             store.settings(run, contents.cell_params(cell, self.facts), points)
-            store.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
+            store.end(run.info.run_id, "FINISHED", self._ended_ms)

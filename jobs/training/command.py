@@ -24,31 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from jobs.training.data import (
-    TOKENS_PER_FRAME,
-    TYPE_NAMES,
-    MakeSample,
-    Phase,
-    Sample,
-    StepSamples,
-    choose_questions,
-    frame_batch,
-    pack,
-    step_samples,
-    synthetic_sample,
-    token_targets,
-    training_clip,
-)
-from jobs.training.model import (
-    LanguageTrainer,
-    VisionTrainer,
-    assemble,
-    fit_projector,
-    patch_states,
-    projected_tokens,
-    rendered_sample,
-    synthetic_tokens,
-)
+from jobs.training import data, model
 from tango_core.benchmarks.shapes.questions import ASKED, VOCABULARY
 from tango_core.benchmarks.shapes.render import render
 from tango_core.errors import InputError
@@ -73,18 +49,18 @@ ARCHITECTURE = tiny_config(len(VOCABULARY))
 
 _ALL_KINDS = (*ASKED, "object", "count")
 LANGUAGE_PHASES = (
-    Phase(0.20, {1: 1.0}, open_share=0.75, kinds=_ALL_KINDS),
-    Phase(0.50, {1: 0.15, 2: 0.85}, open_share=0.4, kinds=_ALL_KINDS),
-    Phase(0.70, {1: 0.1, 2: 0.3, 4: 0.6}, open_share=0.3, kinds=_ALL_KINDS),
-    Phase(1.00, {1: 0.1, 2: 0.1, 4: 0.3, 8: 0.5}, open_share=0.25, kinds=_ALL_KINDS),
+    data.Phase(0.20, {1: 1.0}, open_share=0.75, kinds=_ALL_KINDS),
+    data.Phase(0.50, {1: 0.15, 2: 0.85}, open_share=0.4, kinds=_ALL_KINDS),
+    data.Phase(0.70, {1: 0.1, 2: 0.3, 4: 0.6}, open_share=0.3, kinds=_ALL_KINDS),
+    data.Phase(1.00, {1: 0.1, 2: 0.1, 4: 0.3, 8: 0.5}, open_share=0.25, kinds=_ALL_KINDS),
 )
 """Curriculum on synthetic tokens, from single frames without options to longer clips.
 
 The order of scenes is learned from two frames; from four or more it takes several times as long.
 """
 JOINT_PHASES = (
-    Phase(0.35, {1: 0.3, 2: 0.1, 4: 0.4, 8: 0.2}, open_share=0.1, kinds=ASKED),
-    Phase(1.00, {1: 0.1, 4: 0.2, 8: 0.6, 16: 0.1}, open_share=0.0, kinds=ASKED),
+    data.Phase(0.35, {1: 0.3, 2: 0.1, 4: 0.4, 8: 0.2}, open_share=0.1, kinds=ASKED),
+    data.Phase(1.00, {1: 0.1, 4: 0.2, 8: 0.6, 16: 0.1}, open_share=0.0, kinds=ASKED),
 )
 """Curriculum on rendered frames, with the types of questions that the benchmark asks."""
 
@@ -205,7 +181,7 @@ def train_tiny(
     training = Training(chosen, seed, directory)
     vision, language = training.vision(), training.language()
     projector = training.joint(vision, language)
-    save_tiny(assemble(ARCHITECTURE, vision, projector, language), VOCABULARY, output)
+    save_tiny(model.assemble(ARCHITECTURE, vision, projector, language), VOCABULARY, output)
 
 
 @dataclass(frozen=True)
@@ -224,31 +200,31 @@ class Training:
     seed: int
     directory: Path
 
-    def vision(self) -> VisionTrainer:
+    def vision(self) -> model.VisionTrainer:
         """Train the tower on labelled frames, finally with more digits, the hardest objects."""
         torch.manual_seed(self.seed)
-        trainer = VisionTrainer(ARCHITECTURE.vision_config)
+        trainer = model.VisionTrainer(ARCHITECTURE.vision_config)
         for number, stage in enumerate(self.recipe.stages[:3]):
             seed, digits = self.seed + number * SEED_OFFSET, DIGIT_SHARE if number else 0.0
-            batches = partial(frame_batch, seed, FRAME_BATCH, digits)
+            batches = partial(data.frame_batch, seed, FRAME_BATCH, digits)
             self._run(stage, trainer, batches, lambda batch, _: trainer.loss(batch), {})
         return trainer
 
-    def language(self) -> LanguageTrainer:
+    def language(self) -> model.LanguageTrainer:
         """Train the language model on synthetic tokens."""
         torch.manual_seed(self.seed)
-        trainer = LanguageTrainer(ARCHITECTURE)
+        trainer = model.LanguageTrainer(ARCHITECTURE)
         noise = torch.Generator()
 
-        def tokens_of(samples: Sequence[Sample], step: int) -> Tensor:
+        def tokens_of(samples: Sequence[data.Sample], step: int) -> Tensor:
             noise.manual_seed(self.seed * 1_000_003 + step)
-            return synthetic_tokens(trainer.meaning, samples, noise)
+            return model.synthetic_tokens(trainer.meaning, samples, noise)
 
-        stage, make = self.recipe.stages[3], synthetic_sample
+        stage, make = self.recipe.stages[3], data.synthetic_sample
         self._on_questions(stage, LANGUAGE_PHASES, trainer, trainer, make, tokens_of, self.seed)
         return trainer
 
-    def joint(self, vision: VisionTrainer, language: LanguageTrainer) -> nn.Module:
+    def joint(self, vision: model.VisionTrainer, language: model.LanguageTrainer) -> nn.Module:
         """Fit the projector, then train it and the language model on rendered frames.
 
         Returns:
@@ -259,19 +235,21 @@ class Training:
         states, targets = [], []
         with torch.no_grad():
             for index in range(self.recipe.fit_frames):
-                clip, moments = training_clip(self.seed + 3 * SEED_OFFSET, index, 1)
-                states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
-                targets.append(torch.from_numpy(token_targets(clip, moments)) @ language.meaning)
-        projector: nn.Module = fit_projector(
+                clip, moments = data.training_clip(self.seed + 3 * SEED_OFFSET, index, 1)
+                states.append(model.patch_states(vision, torch.from_numpy(render(clip, moments))))
+                targets.append(
+                    torch.from_numpy(data.token_targets(clip, moments)) @ language.meaning
+                )
+        projector: nn.Module = model.fit_projector(
             ARCHITECTURE, vision, torch.cat(states), torch.stack(targets)
         )
         both = nn.ModuleDict({"projector": projector, "decoder": language})
 
-        def tokens_of(samples: Sequence[Sample], step: int) -> Tensor:
-            return projected_tokens(projector, samples)
+        def tokens_of(samples: Sequence[data.Sample], step: int) -> Tensor:
+            return model.projected_tokens(projector, samples)
 
         # Different clips from those of the language stage.
-        make, seed = partial(rendered_sample, vision), self.seed + SEED_OFFSET
+        make, seed = partial(model.rendered_sample, vision), self.seed + SEED_OFFSET
         stage = self.recipe.stages[4]
         self._on_questions(stage, JOINT_PHASES, both, language, make, tokens_of, seed)
         return projector
@@ -279,49 +257,51 @@ class Training:
     def _on_questions(
         self,
         stage: Stage,
-        phases: tuple[Phase, ...],
+        phases: tuple[data.Phase, ...],
         trained: nn.Module,
-        language: LanguageTrainer,
-        make_sample: MakeSample,
-        tokens_of: Callable[[Sequence[Sample], int], Tensor],
+        language: model.LanguageTrainer,
+        make_sample: data.MakeSample,
+        tokens_of: Callable[[Sequence[data.Sample], int], Tensor],
         seed: int,
     ) -> None:
         """Run a stage on questions about clips."""
         accuracy: dict[str, float] = {}
 
-        def loss_of(batch: StepSamples, step: int) -> Tensor:
+        def loss_of(batch: data.StepSamples, step: int) -> Tensor:
             rng = np.random.default_rng((seed, step, 2))
-            num_tokens = batch.num_frames * TOKENS_PER_FRAME
-            packed = pack(choose_questions(batch, accuracy, rng), num_tokens, batch.increment)
+            num_tokens = batch.num_frames * data.TOKENS_PER_FRAME
+            packed = data.pack(
+                data.choose_questions(batch, accuracy, rng), num_tokens, batch.increment
+            )
             loss, right = language.loss(tokens_of(batch.samples, step), packed)
             kinds = torch.tensor(packed.kinds)
             for kind in set(packed.kinds):
-                name, share = TYPE_NAMES[kind], float(right[kinds == kind].float().mean())
+                name, share = data.TYPE_NAMES[kind], float(right[kinds == kind].float().mean())
                 accuracy[name] = 0.97 * accuracy.get(name, 0.0) + 0.03 * share
             return loss
 
-        batches = partial(step_samples, phases, make_sample, seed, stage.steps)
+        batches = partial(data.step_samples, phases, make_sample, seed, stage.steps)
         self._run(stage, trained, batches, loss_of, accuracy)
 
     def _run(
         self,
         stage: Stage,
-        model: nn.Module,
+        module: nn.Module,
         batches: Callable[[int], Any],
         loss_of: Callable[[Any, int], Tensor],
         accuracy: dict[str, float],
     ) -> None:
-        """Train a model in place, from the last checkpoint of the stage if there is one.
+        """Train a module in place, from the last checkpoint of the stage if there is one.
 
         Args:
             stage: Length and learning rate.
-            model: Model whose parameters with `requires_grad` are trained.
+            module: Module whose parameters with `requires_grad` are trained.
             batches: Makes the batch of a step, in another process.
             loss_of: Returns the loss of a batch at a step.
             accuracy: Values to save and restore, modified in place by `loss_of`.
         """
         path = self.directory / f"{stage.name}.pt"
-        trained = [value for value in model.parameters() if value.requires_grad]
+        trained = [value for value in module.parameters() if value.requires_grad]
         groups = [
             {"params": [value for value in trained if value.ndim >= 2], "weight_decay": 0.05},
             {"params": [value for value in trained if value.ndim < 2], "weight_decay": 0.0},
@@ -330,7 +310,7 @@ class Training:
         first = 0
         if path.is_file():
             saved = torch.load(path, weights_only=True)
-            model.load_state_dict(saved["model"])
+            module.load_state_dict(saved["model"])
             optimizer.load_state_dict(saved["optimizer"])
             accuracy.update(saved["state"].get("known", {}))
             first = saved["step"]
@@ -341,7 +321,7 @@ class Training:
             num_workers=1,
             prefetch_factor=_PREPARED,
         )
-        model.train()
+        module.train()
         losses: list[float] = []
         for step, batch in enumerate(loader, start=first):
             for group in optimizer.param_groups:
@@ -349,13 +329,13 @@ class Training:
             loss = loss_of(batch, step)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(module.parameters(), 1.0)
             optimizer.step()
             losses.append(float(loss.detach()))
             done = step + 1
             if done % stage.every == 0 or done == stage.steps:
                 content = {
-                    "model": model.state_dict(),
+                    "model": module.state_dict(),
                     "optimizer": optimizer.state_dict(),
                     "state": {"known": accuracy},
                     "step": done,
@@ -365,7 +345,7 @@ class Training:
                 mean = fmean(losses)
                 logger.info("%s: step %d of %d, loss %.2f", stage.name, done, stage.steps, mean)
                 losses.clear()
-        model.eval()
+        module.eval()
 
 
 @dataclass(frozen=True)

@@ -23,19 +23,7 @@ from transformers.models.llava_onevision.modeling_llava_onevision import (
     LlavaOnevisionMultiModalProjector,
 )
 
-from jobs.training.data import (
-    HEADS,
-    NUM_PATCHES,
-    PHRASES,
-    PROMPT_START,
-    SIDE,
-    TARGET_WORDS,
-    TOKEN_IDS,
-    Packed,
-    Sample,
-    questions_of,
-    training_clip,
-)
+from jobs.training import data
 from tango_core.benchmarks.shapes.render import render
 from tango_core.ops.saliency import pool_grid
 
@@ -60,10 +48,10 @@ class VisionTrainer(nn.Module):
     def __init__(self, config: SiglipVisionConfig) -> None:
         super().__init__()
         self.tower: Any = SiglipVisionModel._from_config(config, attn_implementation="sdpa")
-        self.read_patch = nn.Linear(config.hidden_size, sum(HEADS.values()))
-        self.read_frame = nn.Linear(config.hidden_size, PHRASES)
+        self.read_patch = nn.Linear(config.hidden_size, sum(data.HEADS.values()))
+        self.read_frame = nn.Linear(config.hidden_size, data.PHRASES)
         initialise_tower(self.tower)
-        line = (2 * torch.arange(SIDE) + 1) / SIDE - 1
+        line = (2 * torch.arange(data.SIDE) + 1) / data.SIDE - 1
         places = torch.stack(torch.meshgrid(line, line, indexing="ij"), dim=-1)
         self.register_buffer("places", places.reshape(-1, 2))
 
@@ -71,13 +59,13 @@ class VisionTrainer(nn.Module):
         """Outputs per head (B, N, outputs) and per frame (B, PHRASES), from (B, H, W, 3) uint8."""
         out = self.tower(pixel_values=normalise(pixels))
         patches = self.read_patch(out.last_hidden_state)
-        parts = torch.split(patches, list(HEADS.values()), dim=-1)
-        return dict(zip(HEADS, parts, strict=True)), self.read_frame(out.pooler_output)
+        parts = torch.split(patches, list(data.HEADS.values()), dim=-1)
+        return dict(zip(data.HEADS, parts, strict=True)), self.read_frame(out.pooler_output)
 
     def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Sum of the losses of all heads on a batch of `frame_batch`."""
         patches, frame = self(batch["pixels"])
-        scene = batch["scene"][:, None].expand(-1, NUM_PATCHES)
+        scene = batch["scene"][:, None].expand(-1, data.NUM_PATCHES)
         loss: Tensor = 0.5 * (patches["place"] - self.places).square().mean()
         for name, factor in (
             ("kind", 1),
@@ -86,7 +74,7 @@ class VisionTrainer(nn.Module):
             ("count", 0.5),
             ("scene", 0.3),
         ):
-            labels, weight = scene if name == "scene" else batch[name], torch.ones(HEADS[name])
+            labels, weight = scene if name == "scene" else batch[name], torch.ones(data.HEADS[name])
             if name in _HEADS_WITH_NOTHING:
                 weight[0] = _NOTHING_WEIGHT
             outputs = patches[name].flatten(0, 1)
@@ -111,11 +99,11 @@ def initialise_tower(tower: Any) -> None:
     config = tower.config
     size = config.hidden_size // config.num_attention_heads
     frequencies = torch.tensor([1.5, 1.0, 0.6, 0.3])
-    line = torch.arange(SIDE)[:, None] * frequencies
+    line = torch.arange(data.SIDE)[:, None] * frequencies
     waves = torch.cat([line.sin(), line.cos()], dim=1)
-    rows = waves[:, None].expand(SIDE, SIDE, -1)
-    columns = waves[None].expand(SIDE, SIDE, -1)
-    places = torch.cat([rows, columns], dim=-1).reshape(SIDE * SIDE, -1)
+    rows = waves[:, None].expand(data.SIDE, data.SIDE, -1)
+    columns = waves[None].expand(data.SIDE, data.SIDE, -1)
+    places = torch.cat([rows, columns], dim=-1).reshape(data.SIDE * data.SIDE, -1)
     table = tower.embeddings.position_embedding.weight
     table.normal_(0, 0.02)
     table[:, : places.shape[1]] += 1.5 * places
@@ -178,13 +166,13 @@ class LanguageTrainer(nn.Module):
         head = nn.Linear(text.hidden_size, text.vocab_size, bias=False)
         head.weight = self.language_model.embed_tokens.weight
         self.lm_head = head
-        self.register_buffer("meaning", torch.empty(len(TARGET_WORDS), text.hidden_size))
+        self.register_buffer("meaning", torch.empty(len(data.TARGET_WORDS), text.hidden_size))
         initialise_language_model(self.language_model)
         with torch.no_grad():
-            rows = [TOKEN_IDS[word] for word in TARGET_WORDS]
+            rows = [data.TOKEN_IDS[word] for word in data.TARGET_WORDS]
             self.meaning.copy_(self.language_model.embed_tokens.weight[rows])
 
-    def forward(self, visual: Tensor, packed: Packed) -> Tensor:
+    def forward(self, visual: Tensor, packed: data.Packed) -> Tensor:
         """Predict the tokens of all replies.
 
         Args:
@@ -197,7 +185,7 @@ class LanguageTrainer(nn.Module):
         embed = self.language_model.embed_tokens
         hidden = torch.cat(
             [
-                embed(torch.tensor(PROMPT_START)).expand(len(visual), -1, -1),
+                embed(torch.tensor(data.PROMPT_START)).expand(len(visual), -1, -1),
                 visual,
                 self.image_newline.expand(len(visual), 1, -1),
                 embed(packed.text),
@@ -213,7 +201,7 @@ class LanguageTrainer(nn.Module):
         replies = states[:, -packed.text.shape[1] :][packed.labels >= 0]
         return self.lm_head(replies)  # type: ignore[no-any-return]
 
-    def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, Tensor]:
+    def loss(self, visual: Tensor, packed: data.Packed) -> tuple[Tensor, Tensor]:
         """Cross-entropy of the replies; and which questions were answered correctly, (Q,) bool.
 
         An answer is correct if all tokens of the reply are.
@@ -270,7 +258,7 @@ def _orthogonal(rows: int, columns: int) -> Tensor:
 
 
 def synthetic_tokens(
-    embeddings: Tensor, samples: Sequence[Sample], noise: torch.Generator
+    embeddings: Tensor, samples: Sequence[data.Sample], noise: torch.Generator
 ) -> Tensor:
     """Noisy visual tokens of samples of `synthetic_sample`, (B, T * TOKENS_PER_FRAME, D).
 
@@ -292,7 +280,7 @@ _RIDGE = 1e-3
 
 def pooled(values: Tensor) -> Tensor:
     """Pool (F, N, C) patches to (F, TOKENS_PER_FRAME, C) tokens as the model does."""
-    return pool_grid(values, (SIDE, SIDE), "bilinear")
+    return pool_grid(values, (data.SIDE, data.SIDE), "bilinear")
 
 
 @torch.no_grad()
@@ -350,10 +338,10 @@ def _head_weights(trainer: VisionTrainer, states: Tensor) -> tuple[Tensor, Tenso
     centred = states - states.mean(dim=-1, keepdim=True)
     scale = (centred.square().mean(dim=-1) + norm.eps).rsqrt().mean()
     weight, bias = trainer.read_patch.weight, trainer.read_patch.bias
-    parts = torch.split(weight, list(HEADS.values()))
-    offsets = torch.split(bias, list(HEADS.values()))
+    parts = torch.split(weight, list(data.HEADS.values()))
+    offsets = torch.split(bias, list(data.HEADS.values()))
     rows, biases = [], []
-    for name, part, offset in zip(HEADS, parts, offsets, strict=True):
+    for name, part, offset in zip(data.HEADS, parts, offsets, strict=True):
         if name == "place":
             part, offset = torch.cat([part, -part]), torch.cat([offset, -offset])
         elif name in _HEADS_WITH_NOTHING:
@@ -368,7 +356,7 @@ def _head_weights(trainer: VisionTrainer, states: Tensor) -> tuple[Tensor, Tenso
     return folded, shift + row @ norm.bias
 
 
-def rendered_sample(vision: VisionTrainer, seed: int, index: int, num_frames: int) -> Sample:
+def rendered_sample(vision: VisionTrainer, seed: int, index: int, num_frames: int) -> data.Sample:
     """Sample of a rendered clip: `visual` is the input of the projector, (T, N, D) in float16.
 
     Args:
@@ -377,12 +365,12 @@ def rendered_sample(vision: VisionTrainer, seed: int, index: int, num_frames: in
         index: Index of the clip.
         num_frames: Number of its frames.
     """
-    clip, moments = training_clip(seed, index, num_frames)
+    clip, moments = data.training_clip(seed, index, num_frames)
     states = patch_states(vision, torch.from_numpy(render(clip, moments)))
-    return Sample(questions_of(clip, moments), states.numpy().astype(np.float16))
+    return data.Sample(data.questions_of(clip, moments), states.numpy().astype(np.float16))
 
 
-def projected_tokens(projector: nn.Module, samples: Sequence[Sample]) -> Tensor:
+def projected_tokens(projector: nn.Module, samples: Sequence[data.Sample]) -> Tensor:
     """Visual tokens of samples of `rendered_sample`, (B, T * TOKENS_PER_FRAME, D)."""
     states = torch.from_numpy(np.stack([one.visual for one in samples])).float()
     tokens = pooled(projector(states.flatten(0, 1)))

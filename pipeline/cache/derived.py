@@ -46,15 +46,18 @@ def derived_for(
         NotFiniteError: If merging finite tokens gave NaN or infinity.
     """
     started = time.perf_counter() if started is None else started
-    return finished(compressor.compress_for(asked), found, started)
+    times = found.decode_video_ms, found.encode_ms
+    return finished(compressor.compress_for(asked), times, started)
 
 
-def finished(videos: Sequence[CompressedVideo], found: ReadFeatures, started: float) -> list[Entry]:
+def finished(
+    videos: Sequence[CompressedVideo], times: tuple[float, float], started: float
+) -> list[Entry]:
     """The token sets that a method made of features, in host memory.
 
     Args:
         videos: Results of the method, on any device.
-        found: Features of the clip.
+        times: Milliseconds to decode and to encode the clip.
         started: `time.perf_counter()` when the method was called.
 
     Raises:
@@ -71,7 +74,7 @@ def finished(videos: Sequence[CompressedVideo], found: ReadFeatures, started: fl
                 f"tokens that this method merged are NaN or infinite in {dtype}; set model.dtype "
                 "to float32 or bfloat16"
             )
-    return [Entry(on_cpu(video), found.decode_video_ms, found.encode_ms, ms) for video in videos]
+    return [Entry(on_cpu(video), *times, ms) for video in videos]
 
 
 def serves(compressor: Compressor, stored: frozenset[str] | set[str]) -> bool:
@@ -86,9 +89,8 @@ def compressor_of(settings: Mapping[str, Any]) -> Compressor | None:
     if cls is None or not issubclass(cls, Compressor):
         return None
     names = {field.name for field in fields(cls) if field.init}
-    options = {name: value for name, value in identity.items() if name in names}
-    if "inner" in names:  # it acts through the retention of the identity alone
-        options["inner"] = None
+    # An inner method acts through the retention of the identity alone.
+    options = {name: value for name, value in {**identity, "inner": None}.items() if name in names}
     try:
         found = cls(**options)
     except (ValueError, TypeError):

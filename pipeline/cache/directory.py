@@ -20,7 +20,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -30,9 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.cache import rows
-from pipeline.cache.fingerprint import canonical_json, digest
-from pipeline.cache.names import TOKENS, entry_of, file_of, split
-from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.cache.names import TOKENS, canonical_json, digest, entry_of, file_of, split
 from pipeline.storage import Storage
 from pipeline.storage.seal import DamagedFileError, read_sealed, write_sealed
 from tango_core.errors import InputError, MissingFileError
@@ -111,7 +109,7 @@ class Shards:
         """
         names = sorted(self.storage.names() if names is None else names)
         unknown = any(is_shard(name) and name not in self._keys for name in names)
-        if unknown and INDEX in names and not self.storage.is_local:
+        if unknown and INDEX in names and self.storage.store is not None:
             self._keys = {**self._keys, **read_index(self.storage)}
         removed = {tombstone_of(name) for name in names}
         groups: dict[str, tuple[str, int]] = {}
@@ -133,8 +131,8 @@ class Shards:
         """Name of the shard of every key."""
         return {key: name for key, (name, _) in self._groups.items()}
 
-    def read(self, key: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
-        """Read the row of one entry, or some columns, in one request; also returns its shard.
+    def read(self, key: str) -> tuple[pa.Table, str]:
+        """Read the row of one entry in one request; also returns its shard.
 
         Raises:
             FileNotFoundError: If it is in no shard.
@@ -147,8 +145,7 @@ class Shards:
         name, group = self._groups[key]
         with rows.damage_named(self.storage.path(name)), self.storage.opened(name) as source:
             file = pq.ParquetFile(source, metadata=self._footer(name), pre_buffer=True)
-            wanted = None if columns is None else list(columns)
-            return file.read_row_group(group, wanted, use_threads=False), name
+            return file.read_row_group(group, use_threads=False), name
 
     def discard(self, key: str) -> None:
         """Mark a clip as missing, for this and all later readers."""
@@ -211,7 +208,6 @@ class CacheDirectory:
         root: Directory or URL that holds all caches.
         identity: JSON-able settings; equal identities share one directory.
         label: Readable prefix of the directory's name.
-        clock: Clock for the dates of entries.
     """
 
     schema: ClassVar[pa.Schema]
@@ -222,19 +218,12 @@ class CacheDirectory:
         """Rebuild an entry from its row and check it; see `rows.checked_tokens`."""
         raise NotImplementedError
 
-    def __init__(
-        self,
-        root: str | Storage,
-        identity: Mapping[str, Any],
-        label: str,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, root: str | Storage, identity: Mapping[str, Any], label: str) -> None:
         self.manifest = canonical_json({"format_version": rows.FORMAT_VERSION, **identity})
         self.name = f"{label}-{digest(self.manifest)}"
         self.root = Storage.at(root)
         self.storage = self.root.child(self.name)
         self.shards = Shards(self.storage)
-        self._clock = clock
 
     @classmethod
     def existing(cls, root: str | Storage, name: str) -> Self:
@@ -247,10 +236,8 @@ class CacheDirectory:
         storage = Storage.at(root).child(name)
         found = cls(root, read_manifest(storage), name.rpartition("-")[0])
         if found.name != name:
-            raise rows.CacheError(
-                f"{storage.path(MANIFEST)} holds other settings than the directory's name "
-                f"says (their hash is {found.name.rpartition('-')[2]})"
-            )
+            where = storage.path(MANIFEST)
+            raise rows.CacheError(f"{where} holds other settings than the directory's name says")
         return found
 
     @property
@@ -274,15 +261,11 @@ class CacheDirectory:
             try:
                 self.storage.write(MANIFEST, self.manifest.encode())
             except OSError as error:
-                raise OSError(
-                    f"--cache {self.root.location} cannot be written "
-                    f"to ({error}); choose a directory that can, or free some space"
-                ) from error
+                where = self.root.location
+                raise OSError(f"--cache {where} cannot be written to ({error})") from error
         elif canonical_json(read_manifest(self.storage)) != self.manifest:
-            raise rows.CacheError(
-                f"{self.storage.root} was written with other settings than its name says; "
-                "use another --cache directory or delete it"
-            )
+            where = self.storage.root
+            raise rows.CacheError(f"{where} holds other settings than its name says; delete it")
 
     def entries(self) -> set[str]:
         """Names of all entries, from one directory listing and the shards' footers."""
@@ -321,18 +304,10 @@ class CacheDirectory:
             table, shard = self.shards.read(entry)
             where = f"{self.storage.path(shard)}, clip {entry},"
         with rows.damage_named(where):
-            table = table if data is None else _parsed(pa.BufferReader(data))
+            if data is not None:  # parsed directly, which is much faster than `read_table`
+                with pq.ParquetFile(pa.BufferReader(data)) as file:
+                    table = file.read(use_threads=False)
             return self.checked(table, split(entry)[0], self.hash)
-
-    def columns(self, entry: str, names: Sequence[str]) -> dict[str, Any]:
-        """Some columns of an entry, not checked; for the errors see `row`."""
-        file = file_of(entry)
-        if self.storage.exists(file):
-            with rows.damage_named(self.storage.path(file)), self.storage.opened(file) as opened:
-                table = _parsed(opened, names)
-        else:
-            table, _ = self.shards.read(entry, names)
-        return dict(table.to_pylist()[0])
 
     def discard(self, entry: str) -> None:
         """Remove one entry, so that the next job computes it again; no error if it is missing."""
@@ -355,21 +330,16 @@ class TokenCache(CacheDirectory):
 
     def write(self, clip: rows.ClipIdentity, entry: rows.Entry) -> None:
         """Write the tokens of one clip, replacing an entry with the same key."""
-        self.put(clip.key, rows.to_table(clip, entry, self._clock.now(), self.hash))
+        self.put(clip.key, rows.to_table(clip, entry, self.hash))
 
     def read(self, key: str) -> rows.Entry:
         """Read one token set and check it; for the errors see `row`."""
-        found: rows.StoredClip = self.row(key)
-        return found.entry
+        found: rows.Entry = self.row(key).entry
+        return found
 
 
 def open_cache(
-    root: str | Storage,
-    model: ModelSpec,
-    compressor: Compressor,
-    clock: Clock = SYSTEM_CLOCK,
-    *,
-    from_int8: bool = False,
+    root: str | Storage, model: ModelSpec, compressor: Compressor, *, from_int8: bool = False
 ) -> TokenCache:
     """The cache of one compressor on one model; equal settings always give the same directory.
 
@@ -377,7 +347,6 @@ def open_cache(
         root: Directory or URL of all caches.
         model: The Video LLM.
         compressor: The compressor that keeps the tokens.
-        clock: Clock for the dates of entries.
         from_int8: Whether the tokens are computed from rounded features, which changes them.
     """
     options = compressor.identity()
@@ -387,7 +356,7 @@ def open_cache(
     identity: dict[str, Any] = {"model": model.identity(), "compressor": options}
     if from_int8:
         identity[KIND] = rows.INT8
-    return TokenCache(root, identity, label, clock)
+    return TokenCache(root, identity, label)
 
 
 def read_manifest(storage: Storage) -> dict[str, Any]:
@@ -402,14 +371,8 @@ def read_manifest(storage: Storage) -> dict[str, Any]:
         if not isinstance(settings, dict):
             raise InputError("it holds no settings")
     except ValueError as error:
+        where = storage.path(MANIFEST)
         raise rows.CacheError(
-            f"{storage.path(MANIFEST)} is damaged ({error}); "
-            "delete it, the next job with these settings writes it again"
+            f"{where} is damaged ({error}); delete it, the next job writes it again"
         ) from error
     return settings
-
-
-def _parsed(source: pa.NativeFile, columns: Sequence[str] | None = None) -> pa.Table:
-    """Parse a Parquet file directly, which is much faster than `read_table`."""
-    with pq.ParquetFile(source) as file:
-        return file.read(None if columns is None else list(columns), use_threads=False)

@@ -30,7 +30,7 @@ _INNER_COLUMNS = ["dtype", "shape", "checksum", "format_version"]
 
 
 def export_cache(
-    folder: CacheFolder, destination: str, form: str, report: Callable[[str, str | None], None]
+    folder: CacheFolder, destination: str, form: str, report: Callable[[str, str], None]
 ) -> None:
     """Write every clip of a cache, and last its manifest, which marks a complete export.
 
@@ -38,18 +38,14 @@ def export_cache(
         folder: The cache.
         destination: New or empty directory or URL.
         form: `"safetensors"` or `"parquet"`: see `write_safetensors` and `write_parquet`.
-        report: Called with the name of each clip's file in the cache and, if the clip is skipped,
-            the problem.
+        report: Called for each clip that is skipped, with the name of its file and the problem.
 
     Raises:
         InputError: If the destination is not empty, or the cache has no valid manifest.
     """
     cache = folder.opened
-    if isinstance(cache, FeatureCache) and form != "safetensors":
-        raise InputError(
-            f"--format {form} is for token sets, and {folder.name} holds features; "
-            "export them as safetensors"
-        )
+    if folder.holds_features and form != "safetensors":
+        raise InputError(f"{folder.name} holds features; export them with --format safetensors")
     target = Storage.at(destination)
     if target.files() or target.folders():
         raise InputError(f"{destination} is not empty; name a new directory")
@@ -67,20 +63,17 @@ def export_cache(
 def _readable(
     folder: CacheFolder,
     read: Callable[[list[EntryLocation]], R],
-    report: Callable[[str, str | None], None],
+    report: Callable[[str, str], None],
 ) -> Iterator[R]:
-    """Yield the readable clips of a cache, by key; report all of them."""
+    """Yield the readable clips of a cache, by key; report the others."""
     for _, locations in groupby(folder.locations, lambda location: location.key):
-        entries, problem = list(locations), None
+        entries = list(locations)
         try:
             yield read(entries)
         except FileNotFoundError:
-            problem = "it was removed in the meantime"
+            report(entries[0].name, "it was removed in the meantime")
         except CacheError as error:
-            problem = brief(error, folder)
-        report(entries[0].name, problem)
-        for location in entries[1:]:
-            report(location.name, None)
+            report(entries[0].name, brief(error, folder))
 
 
 Tensors = dict[str, torch.Tensor]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.cache import names, rows
 from pipeline.cache.directory import KIND, MANIFEST, CacheDirectory
-from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name
 from tango_core.types import VisualFeatures
@@ -83,16 +82,14 @@ class FeatureCache(CacheDirectory):
             rounded: The tokens in 8 bits, if they have been rounded already; see `rows.rounded`.
             signals_alone: Whether the tokens are stored already.
         """
-        made = self._clock.now(), self.hash
         entries = []
         if not signals_alone:
             merged = [name for name in names.FRAME_MAP if getattr(features, name) is not None]
             levels = rounded or rows.levels_of(features, self.dtype)
-            entries.append(
-                (clip.key, rows.features_table(clip, features, merged, ms, *made, levels))
-            )
+            table = rows.features_table(clip, features, merged, ms, self.hash, levels)
+            entries.append((clip.key, table))
         for part in names.signals_parts(signals):
-            table = rows.features_table(clip, features, part.split("-"), ms, *made)
+            table = rows.features_table(clip, features, part.split("-"), ms, self.hash)
             entries.append((names.entry_name(clip.key, part), table))
 
         def put() -> None:
@@ -121,31 +118,29 @@ class FeatureCache(CacheDirectory):
             FileNotFoundError: If an entry does not exist.
             CacheError: If one is damaged, or a signal is in none of the parts.
         """
-        row = self._row(key, remove_damaged)
-        content = dict(row.content)
-        for part in parts:
-            if part != names.TOKENS and names.held_by([part]) & needs - content.keys():
-                entry = self._row(names.entry_name(key, part), remove_damaged)
-                content = {**entry.content, **content}
+        found: list[rows.StoredClip] = []
+        content: dict[str, Any] = {}
+        for part in (names.TOKENS, *(part for part in parts if part != names.TOKENS)):
+            if found and not names.held_by([part]) & needs - content.keys():
+                continue
+            entry = names.entry_name(key, part)
+            try:
+                found.append(self.row(entry))
+            except rows.CacheError:
+                if remove_damaged:
+                    self.discard(entry)
+                raise
+            content = {**found[-1].entry, **content}
         if absent := sorted({names.TOKENS, *needs} - content.keys()):
-            raise rows.CacheError(
-                f"{self.storage.path(names.file_of(key))} has no {', '.join(absent)}"
-            )
+            where = self.storage.path(names.file_of(key))
+            raise rows.CacheError(f"{where} has no {', '.join(absent)}")
         unread = {*names.SIGNALS, *names.LARGE_SIGNALS} - needs
         content = {name: one for name, one in content.items() if name not in unread}
         model: Any = self.settings.get("model")
         anchored = isinstance(model, dict) and model.get("companions") == "anchor"
         features = VisualFeatures(**content, anchored=anchored)
-        return ReadFeatures(features, row.clip, row.decode_video_ms, row.encode_ms)
-
-    def _row(self, entry: str, remove_damaged: bool) -> rows.FeatureRow:
-        try:
-            row: rows.FeatureRow = self.row(entry)
-            return row
-        except rows.CacheError:
-            if remove_damaged:
-                self.discard(entry)
-            raise
+        ms = (found[0].table[name][0].as_py() for name in ("decode_ms", "encode_ms"))
+        return ReadFeatures(features, found[0].clip, *ms)
 
 
 @dataclass(frozen=True)
@@ -167,10 +162,7 @@ class FeatureStore:
 
 
 def open_features(
-    root: str | Storage,
-    model: Mapping[str, Any],
-    dtype: rows.FeatureDtype = "auto",
-    clock: Clock = SYSTEM_CLOCK,
+    root: str | Storage, model: Mapping[str, Any], dtype: rows.FeatureDtype = "auto"
 ) -> FeatureCache:
     """The feature cache of a model; equal settings always give the same directory.
 
@@ -178,10 +170,9 @@ def open_features(
         root: Directory or URL of all caches.
         model: `ModelSpec.identity()`.
         dtype: How tokens are stored.
-        clock: Clock for the dates of entries.
     """
     label = f"{short_name(model['name'])}-{model['frames']['num_frames']}f-features"
-    return FeatureCache(root, {"model": dict(model), KIND: {"dtype": dtype}}, label, clock)
+    return FeatureCache(root, {"model": dict(model), KIND: {"dtype": dtype}}, label)
 
 
 def open_store(
@@ -192,7 +183,6 @@ def open_store(
     *,
     needs: frozenset[str] = frozenset(),
     fill: bool = False,
-    clock: Clock = SYSTEM_CLOCK,
 ) -> FeatureStore | None:
     """The feature store of a job.
 
@@ -206,14 +196,13 @@ def open_store(
         dtype: How tokens are stored.
         needs: Signals that the job's methods read.
         fill: See `FeatureStore`.
-        clock: Clock for the dates of entries.
     """
     if stored == "none":
-        cache = open_features(root, model.identity(), "auto", clock)
+        cache = open_features(root, model.identity())
         exists = cache.storage.exists(MANIFEST)
         return FeatureStore(cache, frozenset(), writes=False) if exists else None
     signals = model.provides & {*names.SIGNALS, *needs} if stored == "all" else frozenset[str]()
-    return FeatureStore(open_features(root, model.identity(), dtype, clock), signals, fill=fill)
+    return FeatureStore(open_features(root, model.identity(), dtype), signals, fill=fill)
 
 
 def is_of_features(settings: Mapping[str, Any]) -> bool:

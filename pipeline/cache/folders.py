@@ -10,35 +10,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
-from statistics import fmean
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.cache.directory import (
-    INDEX,
-    KEYS,
-    MANIFEST,
-    Shards,
-    TokenCache,
-    is_shard,
-    read_manifest,
-    shard_name,
-    shard_time,
-    tombstone_of,
-)
+from pipeline.cache import directory
+from pipeline.cache.directory import INDEX, KEYS, MANIFEST, Shards, TokenCache
 from pipeline.cache.features import FeatureCache, is_of_features
-from pipeline.cache.names import PLAN, TOKENS, entry_of, file_of, is_entry_file, split
+from pipeline.cache.names import PLAN, entry_of, file_of, is_entry_file, split
 from pipeline.cache.rows import CacheError
-from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.objects import PARALLEL, Stored
 from tango_core.errors import InputError, MissingFileError
@@ -55,6 +43,19 @@ _UNUSED = re.compile(rf"\.[0-9a-f]{{32}}\.tmp|[0-9a-f]{{20}}-{PLAN}\.parquet")
 _READERS = 8
 # A running writer finishes a file within seconds.
 LEFTOVER_AGE = timedelta(hours=1)
+
+
+def _kind_of(name: str) -> str:
+    """What a file of a cache is, by its name; "" for a file of another program."""
+    if _UNUSED.fullmatch(name):
+        return "unused"
+    if is_entry_file(name):
+        return "single"
+    if directory.is_shard(name):
+        return "shard"
+    if directory.tombstone_of(name):
+        return "tombstone"
+    return "settings" if name in (MANIFEST, INDEX) else ""
 
 
 @dataclass(frozen=True, order=True)
@@ -124,40 +125,26 @@ class CacheFolder:
         """Whether it holds features instead of token sets."""
         return isinstance(self.cache, FeatureCache)
 
+    def of_kind(self, *kinds: str) -> tuple[Stored, ...]:
+        """The non-empty files of some kinds (`_kind_of`), by name; shards are then by age."""
+        found = (file for file in self.files if file.size > 0 and _kind_of(file.name) in kinds)
+        return tuple(sorted(found, key=lambda file: file.name))
+
     @cached_property
     def singles(self) -> tuple[Stored, ...]:
         """The files that hold one entry each, by name."""
-        return self._named(lambda name: is_entry_file(name) and not _UNUSED.fullmatch(name))
+        return self.of_kind("single")
 
     @cached_property
-    def shards(self) -> tuple[Stored, ...]:
-        """The files that hold many entries each, by age."""
-        return self._named(is_shard)
-
-    @property
     def entries(self) -> tuple[Stored, ...]:
         """All files with entries."""
-        return (*self.singles, *self.shards)
-
-    @property
-    def leftovers(self) -> tuple[Stored, ...]:
-        """Unfinished files of writers, files that a power failure emptied, and unused ones."""
-        return tuple(
-            file
-            for file in self.files
-            if _UNUSED.fullmatch(file.name) or (file.size == 0 and is_entry_file(file.name))
-        )
-
-    def tombstones_of(self, shards: Iterable[Stored]) -> tuple[Stored, ...]:
-        """The tombstones of some shards' entries."""
-        names = {file.name for file in shards}
-        return self._named(lambda name: (tombstone := tombstone_of(name)) and tombstone[0] in names)
+        return self.of_kind("single", "shard")
 
     @cached_property
     def index(self) -> Shards:
         """The shards with the keys of their entries."""
         index = self.cache.shards if self.cache else Shards(self.storage)
-        if self.shards:
+        if self.of_kind("shard"):
             index.refresh(file.name for file in self.files)
         return index
 
@@ -165,12 +152,8 @@ class CacheFolder:
     def locations(self) -> tuple[EntryLocation, ...]:
         """Locations of all entries, by name; an entry may be both in a file and in a shard."""
         singles = (EntryLocation(entry_of(file.name)) for file in self.singles)
-        sharded = (
-            EntryLocation(entry, name)
-            for entry, name in self.index.by_key().items()
-            if split(entry)[1] != PLAN
-        )
-        return tuple(sorted((*singles, *sharded)))
+        sharded = (EntryLocation(*one) for one in self.index.by_key().items())
+        return tuple(sorted((*singles, *(one for one in sharded if one.part != PLAN))))
 
     @property
     def num_clips(self) -> int:
@@ -190,13 +173,8 @@ class CacheFolder:
 
     def problem_of(self, location: EntryLocation) -> str | None:
         """What is wrong with an entry; `None` if it is fine or has been removed meanwhile."""
-        try:
-            self.opened.row(location.entry, in_shard=bool(location.shard))
-        except CacheError as error:
-            return brief(error, self)
-        except FileNotFoundError:
-            return None
-        return None
+        found = _read(self, location.entry, bool(location.shard))
+        return brief(found, self) if isinstance(found, CacheError) else None
 
     def discard(self, location: EntryLocation) -> None:
         """Remove one entry."""
@@ -211,16 +189,10 @@ class CacheFolder:
         Raises:
             InputError: If the file is not named like one of a cache: another program may own it.
         """
-        ours = name in (MANIFEST, INDEX) or is_entry_file(name) or _UNUSED.fullmatch(name)
-        if not (ours or is_shard(name) or tombstone_of(name)):
+        if not _kind_of(name):
             raise InputError(f"{name} is no file of a token cache and stays")
         with suppress(FileNotFoundError):
             self.storage.delete(name)
-
-    def _named(self, is_wanted: Callable[[str], object]) -> tuple[Stored, ...]:
-        """The non-empty files with certain names, by name."""
-        found = (file for file in self.files if file.size > 0 and is_wanted(file.name))
-        return tuple(sorted(found, key=lambda file: file.name))
 
 
 def find_caches(root: str | Storage, patterns: Sequence[str] = ()) -> list[CacheFolder]:
@@ -240,8 +212,7 @@ def find_caches(root: str | Storage, patterns: Sequence[str] = ()) -> list[Cache
     storage = Storage.at(root)
     if not storage.is_folder():
         raise MissingFileError(
-            f"--cache {root}: no such directory; name the one that `tango precompute` or another "
-            "job filled, OUTPUT/cache if it was given none"
+            f"--cache {root}: no such directory; name the one that a job filled (OUTPUT/cache)"
         )
     if storage.exists(MANIFEST):
         raise InputError(
@@ -254,8 +225,7 @@ def find_caches(root: str | Storage, patterns: Sequence[str] = ()) -> list[Cache
     for pattern in patterns:
         if not any(fnmatchcase(folder.name, pattern) for folder in found):
             raise InputError(
-                f"no token cache in {root} is called {pattern!r}; "
-                f"`tango cache ls --cache {root}` lists them"
+                f"no token cache in {root} is called {pattern!r}; see `tango cache ls`"
             )
     return found
 
@@ -265,7 +235,7 @@ def _look_into(root: Storage, name: str) -> CacheFolder | None:
     storage = root.child(name)
     try:
         files = tuple(storage.files())
-        kind = FeatureCache if is_of_features(read_manifest(storage)) else TokenCache
+        kind = FeatureCache if is_of_features(directory.read_manifest(storage)) else TokenCache
         return CacheFolder(name, storage, kind.existing(root, name), "", files)
     except PermissionError:
         problem = "may not be read by this user; see its permissions"
@@ -280,9 +250,8 @@ def _look_into(root: Storage, name: str) -> CacheFolder | None:
 
 def written_at(file: Stored) -> datetime | None:
     """Time of the newest entry in a file; `None` if the file system has no times."""
-    if is_shard(file.name):
-        return shard_time(file.name)
-    return file.modified
+    is_shard = directory.is_shard(file.name)
+    return directory.shard_time(file.name) if is_shard else file.modified
 
 
 def brief(error: CacheError, folder: CacheFolder) -> str:
@@ -292,42 +261,6 @@ def brief(error: CacheError, folder: CacheFolder) -> str:
         text = text[len(folder.storage.root) :].partition(" ")[2]
         text = re.sub(r"^clip \S+ ", "", text)
     return text
-
-
-@dataclass(frozen=True)
-class TokenCounts:
-    """Tokens per clip.
-
-    Attributes:
-        kept: Mean number of kept tokens.
-        total: Mean number before compression.
-        num_clips: Number of clips over which the means are taken.
-    """
-
-    kept: float
-    total: float
-    num_clips: int
-
-
-def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
-    """Mean token counts of up to `at_most` clips, spread evenly over the keys.
-
-    Returns `None` if no clip can be read.
-    """
-    entries = [one.entry for one in folder.locations if one.part == TOKENS]
-    counts: list[tuple[int, int]] = []
-    names = ["shape"] if folder.holds_features else ["num_tokens_kept", "num_tokens_total"]
-    for entry in entries[:: max(1, -(-len(entries) // at_most))] if folder.cache else ():
-        with suppress(CacheError, FileNotFoundError):  # `tango cache verify` names a bad one
-            row = folder.opened.columns(entry, names)
-            if folder.holds_features:
-                counts.append((row["shape"][0] * row["shape"][1],) * 2)
-            else:
-                counts.append((row["num_tokens_kept"], row["num_tokens_total"]))
-    if not counts:
-        return None
-    mean_kept, mean_total = (fmean(column) for column in zip(*counts, strict=True))
-    return TokenCounts(mean_kept, mean_total, len(counts))
 
 
 def check_entries(folder: CacheFolder) -> Iterator[tuple[EntryLocation, str | None]]:
@@ -346,15 +279,13 @@ class Removal:
 
     Attributes:
         folder: The cache.
-        files: Files to remove, including the manifest if `whole`.
+        files: Files to remove.
         reason: Why they can be removed.
-        whole: Whether the whole cache is removed, with its directory.
     """
 
     folder: CacheFolder
     files: tuple[Stored, ...]
     reason: str
-    whole: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -362,11 +293,9 @@ class Removal:
         return sum(file.size for file in self.files)
 
     def apply(self) -> None:
-        """Remove the files, and the directory of a whole cache if it is empty then."""
+        """Remove the files."""
         for file in self.files:
             self.folder.remove(file.name)
-        if self.whole:  # other programs may keep files there, or a job may write to it again
-            self.folder.storage.remove_if_empty()
 
 
 def plan_removals(
@@ -391,14 +320,19 @@ def plan_removals(
     removals: list[Removal] = []
     kept: list[CacheFolder] = []
     for folder in (folder for folder in folders if folder.cache):
-        left = tuple(f for f in folder.leftovers if f.modified and now - f.modified > LEFTOVER_AGE)
-        settings = tuple(file for file in folder.files if file.name in (MANIFEST, INDEX))
-        times = (written_at(file) or now for file in folder.entries or settings)
+        # Unfinished and unused files, and single files that a power failure emptied.
+        left = tuple(
+            file
+            for file in folder.files
+            if (kind := _kind_of(file.name)) == "unused" or (kind == "single" and not file.size)
+            if file.modified and now - file.modified > LEFTOVER_AGE
+        )
+        times = (written_at(file) or now for file in folder.entries or folder.of_kind("settings"))
         idle = now - max(times, default=now)
         if whole or (older_than is not None and idle > older_than):
             reason = "whole cache" if whole else f"whole cache, {idle.days} days without a write"
-            files = (*folder.entries, *folder.tombstones_of(folder.shards), *left, *settings)
-            removals.append(Removal(folder, files, reason, whole=True))
+            files = (*folder.of_kind("single", "shard", "tombstone", "settings"), *left)
+            removals.append(Removal(folder, files, reason))
             continue
         kept.append(folder)
         if left:
@@ -417,20 +351,19 @@ def _oldest(folders: Sequence[CacheFolder], now: datetime, max_bytes: int) -> li
         if surplus <= 0:
             break
         # The tombstones of a shard go with it.
-        going.setdefault(index, []).extend((file, *folders[index].tombstones_of([file])))
+        marks = folders[index].of_kind("tombstone")
+        of_shard = (mark for mark in marks if mark.name.startswith(f"{file.name}."))
+        going.setdefault(index, []).extend((file, *of_shard))
         surplus -= file.size
     reason = "oldest clips, to reach the size"
     return [Removal(folders[index], tuple(going[index]), reason) for index in sorted(going)]
 
 
-def compact_cache(
-    folder: CacheFolder, clock: Clock = SYSTEM_CLOCK
-) -> Iterator[tuple[str, str | None]]:
+def compact_cache(folder: CacheFolder) -> Iterator[tuple[str, str | None]]:
     """Merge entries in single files into shards of about 256 MB, ordered by age.
 
     Args:
         folder: The cache.
-        clock: Dates a shard if the file system has no modification times.
 
     Yields:
         (file name, `None`) for every removed file, and (file name, problem) for every file that is
@@ -452,8 +385,8 @@ def compact_cache(
         else:
             shards.discard(entry)
     for batch in _batches(list(entries.values())):
-        yield from _write_shard(folder, batch, clock)
-    if not folder.storage.is_local:  # a disk's footers cost nothing to read
+        yield from _write_shard(folder, batch)
+    if folder.storage.store is not None:  # a disk's footers cost nothing to read
         shards.refresh()
         if shards.by_key():
             shards.write_index()
@@ -462,38 +395,33 @@ def compact_cache(
 def _batches(files: list[Stored]) -> Iterator[list[Stored]]:
     """Group files into shards, oldest first; a single remaining file is not merged."""
     batch: list[Stored] = []
-    size = 0
     for file in sorted(files, key=lambda file: (written_at(file) or _START, file.name)):
         batch.append(file)
-        size += file.size
-        if size >= SHARD_BYTES or len(batch) == MAX_CLIPS:
+        if len(batch) == MAX_CLIPS or sum(one.size for one in batch) >= SHARD_BYTES:
             yield batch
-            batch, size = [], 0
+            batch = []
     if len(batch) > 1:
         yield batch
 
 
-def _write_shard(
-    folder: CacheFolder, batch: list[Stored], clock: Clock
-) -> Iterator[tuple[str, str | None]]:
+def _write_shard(folder: CacheFolder, batch: list[Stored]) -> Iterator[tuple[str, str | None]]:
     """Write one shard, read it back, and remove its source files."""
     cache, storage = folder.opened, folder.storage
     times = [time for file in batch if (time := written_at(file)) is not None]
-    name = shard_name(max(times, default=clock.now()))
-    entries = [entry_of(file.name) for file in batch]
+    name = directory.shard_name(max(times, default=datetime.now(UTC)))
     moved: list[str] = []
     with (
         storage.writing(name) as sink,
         pq.ParquetWriter(sink, cache.schema, **cache.write_options) as writer,
     ):
-        for entry, table in _for_each(_read, folder, entries):
+        for entry, table in _for_each(_read, folder, [entry_of(file.name) for file in batch]):
             if isinstance(table, CacheError):
                 yield file_of(entry), brief(table, folder)
-            elif table is not None and set(table.schema.names) > set(cache.schema.names):
-                continue  # large signals stay in files of their own
-            elif table is not None and not table.schema.equals(cache.schema):
+            elif table is None or set(table.schema.names) > set(cache.schema.names):
+                continue  # moved by another call; large signals stay in files of their own
+            elif not table.schema.equals(cache.schema):
                 yield file_of(entry), "another program has written it, with other columns"
-            elif table is not None:
+            else:
                 writer.write_table(table)
                 moved.append(entry)
         writer.add_key_value_metadata({KEYS: json.dumps(moved)})
@@ -504,10 +432,10 @@ def _write_shard(
         yield file_of(entry), problem
 
 
-def _read(folder: CacheFolder, entry: str) -> pa.Table | CacheError | None:
-    """The row in an entry's own file, `None` if another call has moved it, or the error."""
+def _read(folder: CacheFolder, entry: str, in_shard: bool = False) -> pa.Table | CacheError | None:
+    """The row of an entry, `None` if it has been moved or removed meanwhile, or its error."""
     try:
-        return folder.opened.row(entry, in_shard=False).table
+        return folder.opened.row(entry, in_shard=in_shard).table
     except FileNotFoundError:
         return None
     except CacheError as error:
@@ -516,10 +444,9 @@ def _read(folder: CacheFolder, entry: str) -> pa.Table | CacheError | None:
 
 def _read_back_and_remove(folder: CacheFolder, entry: str) -> str | None:
     """Remove an entry's own file if its copy in a shard is valid, else return the problem."""
-    try:
-        folder.opened.row(entry, in_shard=True)
-    except (CacheError, FileNotFoundError) as error:
-        return f"its copy does not read back: {error}"
+    copy = _read(folder, entry, in_shard=True)
+    if not isinstance(copy, pa.Table):
+        return f"its copy does not read back: {copy or 'it is gone'}"
     folder.remove(file_of(entry))
     return None
 
@@ -531,7 +458,7 @@ def _for_each(
 
     Few results are pending, because each may be as large as a clip's tokens.
     """
-    if folder.storage.is_local:
+    if folder.storage.store is None:
         yield from ((entry, function(folder, entry)) for entry in entries)
         return
     with ThreadPoolExecutor(PARALLEL) as workers:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,10 +23,9 @@ from zlib_ng.zlib_ng import crc32
 
 from pipeline.cache.names import FRAME_MAP, LARGE_SIGNALS, SIGNALS, TOKENS
 from pipeline.clips import bounds
-from pipeline.rows import source_columns, source_of
 from pipeline.storage.seal import DAMAGE, digest_of
 from tango_core.errors import InputError
-from tango_core.types import CompressedVideo
+from tango_core.types import ClipSource, CompressedVideo
 
 if TYPE_CHECKING:  # caches are listed without torch
     from torch import Tensor
@@ -171,43 +170,23 @@ class Entry:
 
 @dataclass(frozen=True)
 class StoredClip:
-    """A checked row of a token cache.
+    """A checked row of a cache.
 
     Attributes:
         clip: Which clip it belongs to.
-        entry: The token set.
+        entry: The `Entry`; in a feature cache the arguments of `VisualFeatures` that the row holds
+            (only that of a clip's tokens has `tokens`).
         table: The row.
     """
 
     clip: ClipIdentity
-    entry: Entry
-    table: pa.Table
-
-
-@dataclass(frozen=True)
-class FeatureRow:
-    """A checked row of a feature cache.
-
-    Attributes:
-        clip: Which clip it belongs to.
-        content: The arguments of `VisualFeatures` that it holds; an entry with signals has no
-            `tokens`.
-        decode_video_ms: Time to decode the clip, in milliseconds; the column `decode_ms`.
-        encode_ms: Time of the vision encoder.
-        table: The row.
-    """
-
-    clip: ClipIdentity
-    content: Mapping[str, Any]
-    decode_video_ms: float
-    encode_ms: float
+    entry: Any
     table: pa.Table
 
 
 def clip_columns(clip: ClipIdentity) -> dict[str, Any]:
     """Columns that identify a clip."""
-    start, end = clip.clip or (None, None)
-    values = (clip.key, clip.video_id, start, end, clip.source_fingerprint)
+    values = (clip.key, clip.video_id, *(clip.clip or (None, None)), clip.source_fingerprint)
     return dict(zip([name for name, _ in _IDENTITY], values, strict=True))
 
 
@@ -216,12 +195,12 @@ def identity_of(row: Mapping[str, Any]) -> ClipIdentity:
     return ClipIdentity(row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"])
 
 
-def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str) -> pa.Table:
+def to_table(clip: ClipIdentity, entry: Entry, cache: str) -> pa.Table:
     """A token set as a row of `SCHEMA`, sealed for the cache with this hash."""
     video = entry.video
     stored = _joined(video.tokens, video.companions)
     row = {
-        **_common(clip, video, (entry.decode_video_ms, entry.encode_ms), created_at),
+        **_common(clip, video, (entry.decode_video_ms, entry.encode_ms)),
         "indices": video.indices.cpu().tolist(),
         "tokens": _bytes_of(stored).tobytes(),
         "dtype": _dtype_name(video.tokens),
@@ -238,7 +217,6 @@ def features_table(
     features: VisualFeatures,
     signals: Iterable[str],
     ms: tuple[float, float],
-    created_at: datetime,
     cache: str,
     tokens: Levels | None = None,
 ) -> pa.Table:
@@ -249,11 +227,10 @@ def features_table(
         features: Features of the clip.
         signals: Names of the tensors; those that are not in the schema get columns of their own.
         ms: Times to decode and to encode, in milliseconds.
-        created_at: With its time zone.
         cache: Hash of the cache that it is written to.
         tokens: The tokens, if the row holds them, from `levels_of`.
     """
-    row = {**_common(clip, features, ms, created_at), "sinks": list(features.sinks)}
+    row = {**_common(clip, features, ms), "sinks": list(features.sinks)}
     schema = FEATURES_SCHEMA
     for name in signals:
         value = getattr(features, name)
@@ -316,7 +293,7 @@ def checked_tokens(table: pa.Table, key: str, cache: str) -> StoredClip:
         indices=torch.tensor(row["indices"], dtype=torch.int64),
         grid=(frames, height, width),
         timestamps=torch.tensor(row["timestamps"], dtype=torch.float64),
-        source=source_of(row),
+        source=_source_of(row),
         companions=companions,
     )
     if (row["num_tokens_kept"], row["num_tokens_total"]) != (video.num_kept, video.num_total):
@@ -328,7 +305,7 @@ def checked_tokens(table: pa.Table, key: str, cache: str) -> StoredClip:
     return StoredClip(identity_of(row), entry, table)
 
 
-def checked_features(table: pa.Table, key: str, cache: str) -> FeatureRow:
+def checked_features(table: pa.Table, key: str, cache: str) -> StoredClip:
     """Rebuild a row of a feature cache and check it; see `checked_tokens`."""
     import torch
 
@@ -340,7 +317,7 @@ def checked_features(table: pa.Table, key: str, cache: str) -> FeatureRow:
         "grid": tuple(row["grid"]),
         "timestamps": torch.tensor(row["timestamps"], dtype=torch.float64),
         "sinks": tuple(row["sinks"]),
-        "source": source_of(row),
+        "source": _source_of(row),
     }
     for name in (*SIGNALS, *LARGE_SIGNALS, *FRAME_MAP):
         if row.get(name) is not None:
@@ -348,7 +325,7 @@ def checked_features(table: pa.Table, key: str, cache: str) -> FeatureRow:
     if row["shape"] is not None:
         tokens, companions = _parted(_feature_tokens(table, row), axes=2)
         content |= {TOKENS: tokens, "companions": companions}
-    return FeatureRow(identity_of(row), content, row["decode_ms"], row["encode_ms"], table)
+    return StoredClip(identity_of(row), content, table)
 
 
 def quantise(tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -397,20 +374,17 @@ def rounded(features: VisualFeatures) -> tuple[VisualFeatures, Levels]:
 
 
 def _common(
-    clip: ClipIdentity,
-    content: CompressedVideo | VisualFeatures,
-    ms: tuple[float, float],
-    created_at: datetime,
+    clip: ClipIdentity, content: CompressedVideo | VisualFeatures, ms: tuple[float, float]
 ) -> dict[str, Any]:
     """Columns of both kinds of entry."""
     return {
         **clip_columns(clip),
         "grid": list(content.grid),
         "timestamps": content.timestamps.cpu().tolist(),
-        **source_columns(content.source),
+        **(asdict(content.source) if content.source else {}),
         "decode_ms": ms[0],
         "encode_ms": ms[1],
-        "created_at": created_at,
+        "created_at": datetime.now(UTC),
         "format_version": FORMAT_VERSION,
     }
 
@@ -476,6 +450,11 @@ def _parted(rows: Tensor, axes: int) -> tuple[Tensor, Tensor | None]:
     if rows.ndim == axes + 1:
         return rows, None
     return rows[..., 0, :].contiguous(), rows[..., 1:, :].contiguous()
+
+
+def _source_of(row: Mapping[str, Any]) -> ClipSource | None:
+    duration, height = row["duration_s"], row["frame_height"]
+    return None if duration is None or height is None else ClipSource(duration, height)
 
 
 def _tensor(data: bytes, dtype: str, shape: Sequence[int]) -> Tensor:

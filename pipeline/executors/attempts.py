@@ -77,27 +77,27 @@ class BoundedAttempts:
             DeviceError: If the process must end; the ledger knows why.
         """
         waiting = iter(rows)
-        suspects: list[tuple[Clip, int]] = []
+        suspects: list[Clip] = []
 
         def unsuspected() -> Iterator[Clip]:
             for row in waiting:
                 attempts = self._ledger.begin(self._key(row))
                 if attempts > 1:
-                    suspects.append((row, attempts))
+                    suspects.append(row if attempts <= MAX_ATTEMPTS else self._given_up(row))
                     return
                 yield row
 
-        while True:
+        yield from self._attempt(unsuspected())
+        while suspects:
+            yield from self._attempt([suspects.pop()])
             yield from self._attempt(unsuspected())
-            if not suspects:
-                return
-            row, attempts = suspects.pop()
-            if attempts > MAX_ATTEMPTS:
-                reason = f"the worker process died {MAX_ATTEMPTS} times on this clip"
-                if (why := self._ledger.why(self._key(row))) is not None:
-                    reason += f"; the last time because of {why}"
-                row = row.failed(self._failure, reason)
-            yield from self._attempt([row])
+
+    def _given_up(self, row: Clip) -> Clip:
+        """The clip, failed because it killed the process too often."""
+        reason = f"the worker process died {MAX_ATTEMPTS} times on this clip"
+        if why := self._ledger.why(self._key(row)):
+            reason += f"; the last time because of {why}"
+        return row.failed(self._failure, reason)
 
     def _attempt(self, rows: Iterable[Clip]) -> Iterator[Record]:
         """Run rows through the stage, and end the attempts of those that return."""

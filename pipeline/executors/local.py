@@ -13,10 +13,10 @@ from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.attempts import MAX_ATTEMPTS
 from pipeline.metrics import JobBoard, Metered, stream_of
 from pipeline.plan import Plan
-from pipeline.resources.devices import HALVES
+from pipeline.resources.pools import HALVES
 from pipeline.rows import Result, clips_in, filled
+from pipeline.runtime.background import done_ahead
 from pipeline.settings import Settings
-from pipeline.stages.threads import done_ahead
 
 
 def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Result]:
@@ -45,10 +45,9 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
             yield done
     except DeviceError as error:
         raise WorkerError(
-            f"the GPU failed on clip {stages.last[1]} of {stages.last[0]}, or "
-            f"on one that was answered beside it ({error}), and is lost for this process; continue "
-            "with --resume, or set executor to ray, which starts a new process and gives a clip up "
-            f"after {MAX_ATTEMPTS} attempts"
+            f"the GPU failed on clip {stages.last[1]} of {stages.last[0]}, or on one that was "
+            f"answered beside it ({error}), and is lost for this process; continue with --resume, "
+            f"or set executor to ray, which gives a clip up after {MAX_ATTEMPTS} attempts"
         ) from error
 
 

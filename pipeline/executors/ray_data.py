@@ -32,8 +32,7 @@ from pipeline.clips import Stage, stages_of
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import JobLedger
 from pipeline.executors.cluster import RoomWatch, living_nodes
-from pipeline.executors.ray_reports import DriverReport, mirrored, slots_of
-from pipeline.executors.workers import StageActor, task
+from pipeline.executors.workers import StageActor, mirrored, report_result, slots_of, task
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.resources.pools import ActorPool, preflight
@@ -68,19 +67,19 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
     board = board or JobBoard()
     names = [stage.name for stage in stages_of(plan)]
     board.slots = slots_of(settings.pools, names)
-    report = DriverReport(plan, board)
+    board.plan(plan)
     ledger = start_ledger()
     watch = RoomWatch(
         living_nodes, lambda nodes: preflight(settings.pools, nodes, names), settings.lost_timeout_s
     )
     try:
-        with mirrored(ledger, board, report), _own_code_by_value(plan):
+        with mirrored(ledger, board), _own_code_by_value(plan):
             for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
                 part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
                 # Ray would wait forever for a lost node; the watch ends the wait.
                 for result in iterate(partial(_execute, part, settings, ledger), watch):
                     watch.progressed()
-                    report.result(result)
+                    report_result(result, len(plan.caches))
                     yield result
     except RayError as error:
         raise WorkerError(_reason(error)) from error
@@ -204,12 +203,7 @@ def _append(
         batch_size=batch_size,  # Ray refuses `None` for stages with GPUs
         batch_format="pyarrow",
         compute=ActorPoolStrategy(min_size=pool.least, max_size=pool.most),
-        fn_constructor_kwargs={
-            "stage": stage,
-            "arguments": arguments,
-            "ledger": ledger,
-            "pool": pool,
-        },
+        fn_constructor_args=(stage, arguments, ledger, pool),
         num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
         resources=pool.resources or None,

@@ -217,10 +217,8 @@ class AnswerParts:
     def _report(self, name: str, problem: str) -> None:
         """Raise that a part is damaged or gone, or log it and rename the part if it is there."""
         if not self._set_aside:
-            raise DamagedFileError(
-                f"{problem}; --resume {run_of_folder(self.storage)} sets it aside and asks its "
-                "questions again"
-            )
+            run = run_of_folder(self.storage)
+            raise DamagedFileError(f"{problem}; --resume {run} asks its questions again")
         with suppress(FileNotFoundError):
             self.storage.move(name, f"{name}.damaged")
             problem += f"; renamed to {name}.damaged"

@@ -15,14 +15,9 @@ def num_cpus(cgroups: Path = CGROUPS) -> int:
     The quota of cgroups (version 1 or 2), rounded down, as Ray counts, and the CPUs that `taskset`
     or a batch system binds this process to, which Ray ignores.
     """
-    return max(1, int(min(_quota(cgroups) or math.inf, _affinity())))
-
-
-def _affinity() -> int:
-    """Number of CPUs that this process is bound to; all CPUs if the system has no affinity."""
-    if not hasattr(os, "sched_getaffinity"):
-        return os.cpu_count() or 1
-    return len(os.sched_getaffinity(0))
+    has_affinity = hasattr(os, "sched_getaffinity")
+    bound_to = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(1, int(min(_quota(cgroups) or math.inf, bound_to)))
 
 
 def _quota(cgroups: Path) -> float | None:

@@ -147,24 +147,26 @@ class Child:
         for _ in range(_STARTS):
             ours, theirs = Pipe()
             arguments = [str(theirs.fileno()), str(self._memory_gib or 0), str(os.getpid())]
+            start: Callable[[], Any] = partial(
+                subprocess.Popen,
+                program + arguments,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                pass_fds=(theirs.fileno(),),
+            )
+            self._connection = ours
             try:
                 with theirs:
-                    start = partial(_popen, program + arguments, environment, theirs.fileno())
-                    process = in_lasting_thread(start).result()
+                    self._process = in_lasting_thread(start).result()
             except OSError as error:
-                ours.close()
                 raise ChildStartError(f"cannot start {' '.join(program)}: {error}") from error
-            self._process, self._connection = process, ours
             try:
                 self._reply(STARTUP_LIMIT_S)
                 return
             except (EOFError, OSError) as error:
                 code = self._end(is_ending=not isinstance(error, TimeoutError))
                 if code != -signal.SIGKILL or isinstance(error, TimeoutError):
-                    raise ChildStartError(
-                        f"{name} did not start: exit code {code}; its message is in this worker's "
-                        "stderr"
-                    ) from error
+                    raise ChildStartError(f"{name} did not start: exit code {code}") from error
         raise ChildStartError(f"{name} was killed while it started, {_STARTS} times in a row")
 
     def _reply(self, timeout_s: float) -> bytes:
@@ -195,11 +197,8 @@ class Child:
             return CrashError(f"{about}: the {what} exited with status {code}")
         if -code == signal.SIGALRM:
             return TimeoutError(f"{about}: no result from the {what} within {timeout_s:g} s")
-        try:
-            name = f"signal {-code} ({signal.Signals(-code).name})"
-        except ValueError:
-            name = f"signal {-code}"
-        return CrashError(f"{about}: the {what} crashed with {name}")
+        name = signal.Signals(-code).name
+        return CrashError(f"{about}: the {what} crashed with signal {-code} ({name})")
 
     def _kill(self) -> None:
         """Kill the child and reap it."""
@@ -210,11 +209,3 @@ class Child:
         if process is not None:
             process.kill()
             process.wait()
-
-
-def _popen(
-    command: list[str], environment: dict[str, str], descriptor: int
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, env=environment, pass_fds=(descriptor,)
-    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import getpass
 import os
-import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 
 def host() -> str:
@@ -43,31 +44,17 @@ def machine() -> str:
 def is_running(pid: int) -> bool:
     """Whether a process of this machine exists and is no zombie."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+        return bool(psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
+    except psutil.Error:
         return False
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def end_descendants() -> None:
-    """Kill every process below this one: decode children, uploads, a Ray of our own (on Linux).
+    """Kill every process below this one: decode children, uploads, a Ray of our own.
 
     Ray's agents are not children of ours; they notice the end of their parents, but look for them
     for a minute.
     """
-    below = {os.getpid()}
-    parents = _parents()
-    while more := {child for child, parent in parents.items() if parent in below} - below:
-        below |= more
-    for child in below - {os.getpid()}:
-        with suppress(OSError):
-            os.kill(child, signal.SIGKILL)
-
-
-def _parents() -> dict[int, int]:
-    """Process id -> id of its parent; empty if unknown."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, IndexError, ValueError):
-            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    return found
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()

@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import NoReturn
 
 from pipeline.runtime.process import end_descendants
@@ -96,35 +96,33 @@ def is_asked() -> bool:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def _at_depth(depth: int) -> Iterator[None]:
+    """Run a block of the main thread inside so many deferred blocks; outside of them, raise."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before, _state.depth = _state.depth, depth
+    try:
+        if not depth:
+            raise_if_asked()
+        yield
+    finally:
+        _state.depth = before
+    if not before:
+        raise_if_asked()
+
+
+def deferred() -> AbstractContextManager[None]:
     """While active, a signal does not interrupt the block, which calls `raise_if_asked`.
 
     A received signal is raised when the block ends.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    _state.depth += 1
-    try:
-        yield
-    finally:
-        _state.depth -= 1
-    if not _state.depth:
-        raise_if_asked()
+    return _at_depth(_state.depth + 1)
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> AbstractContextManager[None]:
     """Inside `deferred`, a part that a signal may interrupt, such as a long wait."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    depth, _state.depth = _state.depth, 0
-    try:
-        raise_if_asked()
-        yield
-    finally:
-        _state.depth = depth
+    return _at_depth(0)
 
 
 @contextmanager
@@ -197,9 +195,7 @@ def handled(interrupt_message: Callable[[Stopped], str]) -> Iterator[None]:
     except BaseException as error:  # a library may have converted `Stopped` to another exception
         if _state.asked is None:
             raise
-        stopped = error if isinstance(error, Stopped) else Stopped(_state.asked)
-        run_hooks()
-        _leave_with(interrupt_message(stopped), exit_code(stopped.signum))
+        _stop(error if isinstance(error, Stopped) else Stopped(_state.asked), interrupt_message)
     finally:
         installed, _state.installed = _state.installed, ()
         for signum in installed:
@@ -207,11 +203,6 @@ def handled(interrupt_message: Callable[[Stopped], str]) -> Iterator[None]:
         signal.set_wakeup_fd(previous)
         theirs.close()
         watch.join()
-
-
-def exit_code(signum: int) -> int:
-    """Exit code of a signal, as in shells: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP."""
-    return 128 + signum
 
 
 def leave(code: int) -> NoReturn:
@@ -226,11 +217,12 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _leave_with(line: str, code: int) -> NoReturn:
-    """Print the last line and exit."""
+def _stop(stopped: Stopped, interrupt_message: Callable[[Stopped], str]) -> NoReturn:
+    """Run the hooks, print the last line and exit with the signal's code, as in shells."""
+    run_hooks()
     with suppress(OSError):
-        os.write(2, f"{line}\n".encode(errors="replace"))
-    leave(code)
+        os.write(2, f"{interrupt_message(stopped)}\n".encode(errors="replace"))
+    leave(128 + stopped.signum)
 
 
 def _watch(signals: socket.socket, interrupt_message: Callable[[Stopped], str]) -> None:
@@ -252,5 +244,4 @@ def _watch(signals: socket.socket, interrupt_message: Callable[[Stopped], str]) 
                 if not signals.recv(64):  # the end of `handled`
                     return
         _state.asked = _state.asked or received[0]
-        run_hooks()
-        _leave_with(interrupt_message(Stopped(received[0])), exit_code(received[0]))
+        _stop(Stopped(received[0]), interrupt_message)

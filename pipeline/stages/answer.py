@@ -6,32 +6,41 @@ soon as the model has room, and its result is returned when all its questions ar
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import torch
 
 from pipeline.cache.derived import derived_for, on_device, serves
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
-from pipeline.cache.names import held_by
+from pipeline.cache.names import canonical_json, digest, held_by
 from pipeline.cache.rows import CacheError, Entry
-from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Clip, questions_of, subtitles_of
+from pipeline.clips import (
+    ANSWER_QUESTIONS,
+    COMPRESS_VIDEO,
+    DAMAGED,
+    Clip,
+    questions_of,
+    subtitles_of,
+)
 from pipeline.plan import PlannedMethod
 from pipeline.question_groups import QuestionGroup, QuestionReader, groups_of
 from pipeline.rows import AnswerRow, Result, result_of
-from pipeline.stages import answer_rows
+from pipeline.runtime.background import done_ahead
 from pipeline.stages.compress import raise_if_other_code, root_of
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
-from pipeline.stages.threads import done_ahead
-from pipeline.storage.faults import store_fault
+from pipeline.storage.objects import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched
+from tango_core.benchmarks.scoring.judge import judge
 from tango_core.models import load_language_model
 from tango_core.models.base import AnswerSession, ClipPrompts, ModelSpec
 from tango_core.models.placement import resolve_device
@@ -39,6 +48,14 @@ from tango_core.types import Answer, Prompt, Question
 
 # Number of token sets to read before the language model has room for them.
 _READ_AHEAD = 4
+DIGEST_LENGTH = 16
+# Columns that have the names of attributes.
+_OF_CLIP = ("benchmark", "video_id", "decode_video_ms", "encode_ms", "encode_tflops")
+_OF_READING = ("choice", "correct", "score", "answer_text", "choice_text")
+_OF_ANSWER = (
+    *("clip_text_tokens", "prompt_tokens", "new_tokens"),
+    *("prefill_ms", "ttft_ms", "decode_ms"),
+)
 
 
 @dataclass(eq=False)
@@ -97,9 +114,8 @@ class MethodRequest:
 
     def failed_rows(self, status: str, reason: str) -> list[AnswerRow]:
         """Rows of failed answers, one per question."""
-        answer, protocol = answer_rows.failure(status), self.work.protocol
-        row_of = answer_rows.answer_row
-        return [row_of(self.known, one, answer, protocol, reason) for one in self.questions]
+        answer, protocol = failure(status), self.work.protocol
+        return [answer_row(self.known, one, answer, protocol, reason) for one in self.questions]
 
 
 class LostEntryError(CacheError):
@@ -208,21 +224,19 @@ class AnswerQuestions:
             work = ClipState(clip, self.protocols[clip.benchmark])
             states.append(work)
             questions = questions_of(clip)
-            times = json.loads(clip.compress_ms or "{}")
-            errors = json.loads(clip.compress_errors or "{}")
             for planned in self.methods:
-                known = answer_rows.facts_of(clip, planned, times.get(planned.cache))
+                known = facts_of(clip, planned)
                 for group in groups_of(clip, planned.method.compressor):
                     own = [questions[index] for index in group.questions]
                     work.requests.append(MethodRequest(work, planned, group, own, known, known))
-            self._close_if_done(work)
             for request in work.requests:
-                error = errors.get(request.planned.cache)
+                error = clip.compress_errors.get(request.planned.cache)
                 if clip.status != "ok":
-                    self._put(request, request.failed_rows(clip.status, str(clip.error)))
+                    request.answers = request.failed_rows(clip.status, str(clip.error))
                 elif error is not None:
-                    self._put(request, request.failed_rows(COMPRESS_VIDEO.failure, error))
-                yield request
+                    request.answers = request.failed_rows(COMPRESS_VIDEO.failure, error)
+            self._close_if_done(work)
+            yield from work.requests
 
     def _request(
         self, session: AnswerSession[ClipPrompts], request: MethodRequest
@@ -260,8 +274,8 @@ class AnswerQuestions:
             request.facts,
             tokens_total=video.num_total,
             tokens_kept=video.num_kept,
-            frames_digest=answer_rows.frames_digest(work.clip, entry),
-            kept_digest=answer_rows.kept_digest(entry),
+            frames_digest=frames_digest(work.clip, entry),
+            kept_digest=kept_digest(entry),
         )
         clip_prompts = ClipPrompts(
             video if bounds is None else video.counted_from(bounds[0]),
@@ -336,38 +350,31 @@ class AnswerQuestions:
             return
         if not isinstance(found, Exception):
             try:
-                self._put(request, self._rows(request, found))
-                return
+                request.answers = self._rows(request, found)
             except Exception as error:
                 found = error
-        raise_if_poisoned(found)
-        reason = reason_of(found)
-        fault = store_fault(found, root_of(self.caches))
-        lost = isinstance(found, LostEntryError)
-        # After a storage error the other methods would wait for the same timeout, and a clip with
-        # a lost entry is retried with all methods: both end the whole clip.
-        if fault or lost:
-            for one in work.requests:
-                one.answers = one.failed_rows(ANSWER_QUESTIONS.failure, reason)
-            work.done = result_of(work.clip, work.answers, store_fault=fault, lost_entry=lost)
-        else:
-            self._put(request, request.failed_rows(request.failure, reason))
+        if isinstance(found, Exception):
+            raise_if_poisoned(found)
+            reason, lost = reason_of(found), isinstance(found, LostEntryError)
+            fault = store_fault(found, root_of(self.caches))
+            # After a storage error the other methods would wait for the same timeout, and a clip
+            # with a lost entry is retried with all methods: both end the whole clip.
+            if fault or lost:
+                for one in work.requests:
+                    one.answers = one.failed_rows(ANSWER_QUESTIONS.failure, reason)
+                work.done = result_of(work.clip, work.answers, store_fault=fault, lost_entry=lost)
+                return
+            request.answers = request.failed_rows(request.failure, reason)
+        self._close_if_done(work)
 
     def _rows(self, request: MethodRequest, answers: Sequence[Answer]) -> list[AnswerRow]:
         """Answer rows of one request."""
-        found = zip(request.questions, answers, request.prompts, strict=True)
-        return [
-            replace(
-                answer_rows.answer_row(request.facts, question, answer, request.work.protocol),
-                prompt_digest=answer_rows.prompt_digest(prompt),
-            )
-            for question, answer, prompt in found
-        ]
-
-    def _put(self, request: MethodRequest, rows: list[AnswerRow]) -> None:
-        """Store the rows of a request."""
-        request.answers = rows
-        self._close_if_done(request.work)
+        rows, protocol = [], request.work.protocol
+        for one in zip(request.questions, answers, request.prompts, strict=True):
+            question, answer, prompt = one
+            row = answer_row(request.facts, question, answer, protocol)
+            rows.append(replace(row, prompt_digest=prompt_digest(prompt)))
+        return rows
 
     def _close_if_done(self, work: ClipState) -> None:
         """Build the clip's result and free its tokens if all methods are done."""
@@ -376,7 +383,7 @@ class AnswerQuestions:
         answers, clip = work.answers, work.clip
         if clip.damage:
             self._unwanted.extend((one.planned.cache, one.group.key) for one in work.requests)
-            answers = [answer_rows.of_damaged(answer, clip.damage) for answer in answers]
+            answers = [of_damaged(answer, clip.damage) for answer in answers]
         work.entries.clear()
         work.features = None
         work.done = result_of(clip, answers)
@@ -387,3 +394,122 @@ def _finished(states: deque[ClipState]) -> Iterator[Result]:
     while states and (done := states[0].done) is not None:
         states.popleft()
         yield done
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """Digest of a prompt's text before and after the clip."""
+    return digest(canonical_json(asdict(prompt)), DIGEST_LENGTH)
+
+
+def frames_digest(clip: Clip, entry: Entry) -> str:
+    """Digest of the source's fingerprint, the clip's bounds and the frames' timestamps.
+
+    Timestamps are used because the cache does not hold frame numbers.
+    """
+    shown = {
+        "source": clip.source_fingerprint,
+        "clip": clip.bounds,
+        "times": entry.video.timestamps.tolist(),
+    }
+    return digest(canonical_json(shown), DIGEST_LENGTH)
+
+
+def kept_digest(entry: Entry) -> str:
+    """Digest of the token grid and the kept positions.
+
+    Token values are not included, because vision encoders that differ only by rounding mostly keep
+    the same positions.
+    """
+    video = entry.video
+    kept = hashlib.sha256(repr(tuple(video.grid)).encode())
+    kept.update(video.indices.cpu().numpy().astype("<i8").tobytes())
+    return kept.hexdigest()[:DIGEST_LENGTH]
+
+
+def unanswered(
+    clip: tuple[str, str], planned: PlannedMethod, question: Question, protocol: Protocol, why: str
+) -> AnswerRow:
+    """The failed row of a question for which no answer was found at the end of a run.
+
+    Args:
+        clip: Benchmark and video id.
+        planned: The method.
+        question: The question.
+        protocol: Protocol of the benchmark.
+        why: One-line reason.
+    """
+    facts = facts_of(Clip(benchmark=clip[0], video_id=clip[1]), planned)
+    return answer_row(facts, question, failure(ANSWER_QUESTIONS.failure), protocol, why)
+
+
+def failure(status: Any) -> Answer:
+    """The answer to a question that was not asked because of a failure."""
+    return Answer("", None, status, 0, 0, 0.0, 0.0, 0.0)
+
+
+def of_damaged(answer: AnswerRow, damage: Sequence[str]) -> AnswerRow:
+    """Mark an answer about a damaged clip; an answer that failed otherwise is unchanged."""
+    if answer.has_failed:
+        return answer
+    return replace(answer, status=DAMAGED, error=f"decode: {'; '.join(damage)}"[:2000])
+
+
+def facts_of(clip: Clip, planned: PlannedMethod) -> AnswerRow:
+    """The columns that are equal in all answers of one clip and method."""
+    if planned.cache in clip.missing:
+        cache = "miss"
+    else:  # token sets that can be computed from stored features are never read from a cache
+        stored = held_by(clip.stored or ())
+        cache = "derived" if serves(planned.method.compressor, stored) else "hit"
+    return AnswerRow(
+        **_taken(clip, _OF_CLIP),
+        cell=planned.name,
+        method=planned.method.name,
+        retention=planned.retention,
+        compress_ms=clip.compress_ms.get(planned.cache),
+        cache=cache if clip.clip_key else None,
+    )
+
+
+def answer_row(
+    facts: AnswerRow,
+    question: Question,
+    answer: Answer,
+    protocol: Protocol,
+    error: str | None = None,
+) -> AnswerRow:
+    """Complete the facts by an answer; a reply without an option or span is `unparsed`.
+
+    The harness's score of a failed question is `None` if its rules raise an error.
+    """
+    ran = answer.prompt_tokens > 0
+    read = judge(answer.text if answer.status == "ok" else None, question, protocol.read_choice)
+    harness_score = None
+    if protocol.harness_score is not None:
+        try:
+            reply = answer.text if ran else protocol.failed_reply
+            harness_score = protocol.harness_score(reply, question)
+        except Exception:  # of user code; it may be the reason why the question has failed
+            if error is None:
+                raise
+    row = replace(
+        facts,
+        question_id=question.id,
+        status="unparsed" if answer.status == "ok" and not read.readable else answer.status,
+        error=error,
+        text=answer.text,
+        answer=question.answer,
+        **_taken(read, _OF_READING),
+        reading_rule=read.rule,
+        harness_score=harness_score,
+        groups=json.dumps(dict(question.groups), ensure_ascii=False),
+    )
+    if not ran:
+        return row
+    counted = _taken(answer, _OF_ANSWER)
+    return replace(row, tokens_with_newlines=answer.visual_tokens, **counted)
+
+
+def _taken(record: object, names: Sequence[str]) -> dict[str, Any]:
+    """Some attributes of a record, for columns of the same names."""
+    return {name: getattr(record, name) for name in names}

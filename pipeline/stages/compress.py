@@ -15,26 +15,22 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from pipeline.cache.derived import finished, on_device, serves
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
-from pipeline.cache.fingerprint import canonical_json
-from pipeline.cache.names import TOKENS, held_by, signals_parts
-from pipeline.cache.rows import INT8, ClipIdentity, Entry, identity_of, rounded
+from pipeline.cache.names import TOKENS, canonical_json, held_by, signals_parts
+from pipeline.cache.rows import INT8, identity_of, rounded
 from pipeline.clips import COMPRESS_VIDEO, Clip
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.question_groups import QuestionReader, groups_of
-from pipeline.rows import source_of
+from pipeline.runtime.background import Writers
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
-from pipeline.stages.threads import Writers
-from pipeline.storage.faults import store_fault
+from pipeline.storage.objects import store_fault
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
 from tango_core.models.base import ModelSpec, VisionEncoder
-from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.placement import resolve_device
 from tango_core.ops.finite import raise_for_values, raise_if_not_finite
 from tango_core.types import VideoFrames, VisualFeatures
@@ -59,31 +55,26 @@ class ClipFeatures:
     writing: Future[None] | None = None
 
 
+@dataclass
 class FeatureSource:
     """Provides the features of clips; loads the encoder when the first clip needs it.
 
-    Args:
+    Attributes:
         load: Function that loads the encoder.
         store: The job's feature store; `None` if it has none.
         device: Device for stored features.
-        writers: Threads that write features; `None` to write in the calling thread.
+        writers: Threads that write features; by default the calling thread.
     """
 
-    def __init__(
-        self,
-        load: Callable[[], VisionEncoder],
-        store: FeatureStore | None,
-        device: torch.device,
-        writers: Writers | None = None,
-    ) -> None:
-        self.store, self.device = store, device
-        self.writers = writers or Writers(0)
-        self._load = load
+    load: Callable[[], VisionEncoder]
+    store: FeatureStore | None
+    device: torch.device
+    writers: Writers = field(default_factory=lambda: Writers(0))
 
     @cached_property
     def encoder(self) -> VisionEncoder:
         """The vision encoder."""
-        return with_second_try(self._load)
+        return with_second_try(self.load)
 
     def encoded(self, frames: VideoFrames, needs: frozenset[str]) -> ClipFeatures:
         """Encode a clip without storing its features.
@@ -97,34 +88,23 @@ class FeatureSource:
             features, _ = rounded(features)
         return ClipFeatures(features, ms)
 
-    def completed(
-        self,
-        clip: ClipIdentity,
-        stored: Sequence[str],
-        to_encode: Sequence[str],
-        needs: frozenset[str],
-        frames: VideoFrames,
-        decode_video_ms: float,
-    ) -> ClipFeatures:
-        """Read the stored features of a clip, and encode and store the missing ones.
+    def completed(self, clip: Clip, needs: frozenset[str]) -> ClipFeatures:
+        """Read the stored features of a decoded clip, and encode and store the missing ones.
 
         Args:
-            clip: Identity of the clip.
-            stored: Parts in the store.
-            to_encode: Features to encode: `TOKENS` and names of signals.
+            clip: The clip; `stored` and `encode` say what is stored and what is to be encoded.
             needs: Signals that the methods read.
-            frames: Frames of the clip.
-            decode_video_ms: Time to decode the frames.
 
         Raises:
             CacheError: If stored features are damaged; they are removed.
             FileNotFoundError: If stored features have been removed.
         """
         assert self.store is not None
-        cache, writes = self.store.cache, self.store.writes
-        whole, signals = TOKENS in to_encode, frozenset(to_encode) - {TOKENS}
+        cache, writes, stored = self.store.cache, self.store.writes, clip.stored or ()
+        whole, signals = TOKENS in clip.encode, frozenset(clip.encode) - {TOKENS}
         kept = sorted(signals & self.store.signals) if writes else []
-        features, ms = self._timed(frames, signals)
+        assert clip.frames is not None
+        features, ms = self._timed(clip.frames, signals)
         levels = None
         if whole:
             raise_if_not_finite(features, signals)
@@ -132,12 +112,12 @@ class FeatureSource:
                 features, levels = rounded(features)
         else:
             raise_for_values(features, sorted(signals))
-        times = (decode_video_ms, ms)
-        write = cache.prepared(clip, features, kept, times, levels, signals_alone=not whole)
+        identity, times = identity_of(vars(clip)), (clip.decode_video_ms or 0.0, ms)
+        write = cache.prepared(identity, features, kept, times, levels, signals_alone=not whole)
         writing = self.writers.begin(write) if writes else None
         if not whole:
             fresh = {name: getattr(features, name) for name in (*signals, "encoder_flops")}
-            found = self.stored(clip.key, stored, needs - signals)
+            found = self.stored(clip.clip_key, stored, needs - signals)
             features = replace(found.features, **fresh)
         parts = (*((TOKENS,) if whole else stored), *signals_parts(kept))
         return ClipFeatures(features, ms, () if whole and not writes else parts, writing)
@@ -150,9 +130,9 @@ class FeatureSource:
 
     def _timed(self, frames: VideoFrames, needs: frozenset[str]) -> tuple[VisualFeatures, float]:
         """Encode frames; returns the features and the time in milliseconds."""
-        encode = self.encoder.encode
+        encode = partial(self.encoder.encode, frames, needs)
         started = time.perf_counter()
-        features = with_second_try(partial(encode, frames, needs))
+        features = with_second_try(encode)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return features, (time.perf_counter() - started) * 1000
@@ -239,7 +219,11 @@ class CompressVideo:
         pending: list[Compressed] = []
         try:
             for clip in clips:
-                pending.append(self._begun(clip))
+                try:
+                    done = self._compress(clip) if clip.status == "ok" else Compressed(clip)
+                except Exception as error:
+                    done = Compressed(self._failed(clip, error))
+                pending.append(done)
                 while len(pending) > 1 or (pending and pending[0].is_over):
                     yield self._written(pending.pop(0))
         except DeviceError:
@@ -247,18 +231,9 @@ class CompressVideo:
             raise
         yield from map(self._written, pending)
 
-    def _begun(self, clip: Clip) -> Compressed:
-        """Compress a clip and begin to write its token sets."""
-        if clip.status != "ok":
-            return Compressed(clip)
-        try:
-            return self._compress(clip)
-        except Exception as error:
-            return Compressed(self._failed(clip, error))
-
     def _written(self, done: Compressed) -> Clip:
         """Wait for the writes of a clip; the clip fails if all methods of the job failed."""
-        clip = done.clip.without_frames()
+        clip = replace(done.clip, frames=None)
         try:
             if done.features is not None:
                 done.features.result()
@@ -269,11 +244,9 @@ class CompressVideo:
             return self._failed(clip, error)
         times = {name: ms for name, ms in done.times.items() if name not in unwritten}
         errors = {**done.errors, **unwritten}
-        if times or done.times:
-            clip = replace(clip, compress_ms=json.dumps(times))
         if errors and len(errors) == len(self.caches):
-            return clip.failed_by_methods(errors)
-        return replace(clip, compress_errors=json.dumps(errors) if errors else None)
+            return replace(clip, compress_ms=times).failed_by_methods(errors)
+        return replace(clip, compress_ms=times, compress_errors=errors)
 
     def _failed(self, clip: Clip, error: Exception) -> Clip:
         """Convert an error into the clip's status; here alone errors of clips are handled."""
@@ -281,7 +254,7 @@ class CompressVideo:
         reason = f"{type(error).__name__}: {error}"
         failed = clip.failed(COMPRESS_VIDEO.failure, reason)
         fault = store_fault(error, root_of(self.caches))
-        return replace(failed, store_fault=fault).without_frames()
+        return replace(failed, store_fault=fault, frames=None)
 
     def _compress(self, clip: Clip) -> Compressed:
         """Get the features and run all methods; the failure of one does not affect the others.
@@ -291,15 +264,13 @@ class CompressVideo:
         # A damaged clip has a separate key, which is in no cache.
         missing = list(self.compressors) if clip.damage else clip.missing
         needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
-        identity, ms = identity_of(vars(clip)), clip.decode_video_ms or 0.0
         if clip.damage or self.source.store is None:
-            source = self.source.encoded(frames_of(clip), needs)
+            assert clip.frames is not None
+            source = self.source.encoded(clip.frames, needs)
         else:
-            source = self.source.completed(
-                identity, clip.stored or (), clip.encode, needs, frames_of(clip), ms
-            )
-        found = ReadFeatures(source.features, identity, ms, source.encode_ms)
-        held = held_by(source.stored)
+            source = self.source.completed(clip, needs)
+        identity, held = identity_of(vars(clip)), held_by(source.stored)
+        ms = clip.decode_video_ms or 0.0, source.encode_ms
         times: dict[str, float | None] = {}
         writings: dict[str, Future[None]] = {}
 
@@ -311,12 +282,16 @@ class CompressVideo:
             groups = groups_of(clip, method)
             self.questions.load(groups)
             started = time.perf_counter()
-            asked = self.questions.asked(method, found.features, groups)
+            asked = self.questions.asked(method, source.features, groups)
             is_one = len(asked) == 1
             videos = [method.compress(asked[0])] if is_one else method.compress_for(asked)
-            entries = finished(videos, found, started)
-            keys = [group.key for group in groups]
-            writings[name] = self.writers.begin(partial(self._write, name, identity, keys, entries))
+            entries = finished(videos, ms, started)
+
+            def write() -> None:
+                for group, entry in zip(groups, entries, strict=True):
+                    self.caches[name].write(replace(identity, key=group.key), entry)
+
+            writings[name] = self.writers.begin(write)
             times[name] = entries[0].compress_ms
 
         errors = each_on_its_own(missing, compress, root_of(self.caches))
@@ -325,17 +300,10 @@ class CompressVideo:
             clip,
             encode_ms=source.encode_ms,
             encode_tflops=None if flops is None else flops / 1e12,
-            compress_ms=json.dumps({}),
             stored=list(source.stored),
+            frames=None,
         )
-        return Compressed(clip.without_frames(), times, errors, writings, source.writing)
-
-    def _write(
-        self, name: str, clip: ClipIdentity, keys: Sequence[str], entries: Sequence[Entry]
-    ) -> None:
-        """Write the token sets of one method."""
-        for key, entry in zip(keys, entries, strict=True):
-            self.caches[name].write(replace(clip, key=key), entry)
+        return Compressed(clip, times, errors, writings, source.writing)
 
 
 def each_on_its_own(
@@ -359,30 +327,14 @@ def each_on_its_own(
     """
     found = {}
     for name in names:
-        for retries in (True, False):
-            try:
-                work(name)
-                break
-            except Exception as error:  # becomes the reason of this method's failure
-                raise_if_poisoned(error)
-                if store_fault(error, where):
-                    raise
-                if not (retries and is_out_of_memory(error)):
-                    found[name] = reason_of(error)
-                    break
-            free_memory()  # outside of `except`, where the error still references tensors
+        try:
+            with_second_try(partial(work, name))
+        except Exception as error:  # becomes the reason of this method's failure
+            raise_if_poisoned(error)
+            if store_fault(error, where):
+                raise
+            found[name] = reason_of(error)
     return found
-
-
-def frames_of(clip: Clip) -> VideoFrames:
-    """The frames of a decoded clip, without copying them."""
-    assert clip.pixels is not None
-    return VideoFrames(
-        pixels=np.frombuffer(clip.pixels, dtype=np.uint8).reshape(tuple(clip.pixels_shape or ())),
-        timestamps=np.asarray(clip.frame_times, dtype=np.float64),
-        decoder=clip.decoder or "",
-        source=source_of(vars(clip)),
-    )
 
 
 def root_of(caches: Mapping[str, TokenCache]) -> str:
@@ -405,12 +357,9 @@ def raise_if_other_code(
     for name, compressor in compressors.items():
         wanted: Mapping[str, Any] = caches[name].settings["compressor"]
         found = json.loads(canonical_json(compressor.identity()))  # as in a manifest
-        if found != wanted:
-            differs = sorted(
-                key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)
-            )
+        keys = sorted(found.keys() | wanted.keys())
+        if differs := [key for key in keys if found.get(key) != wanted.get(key)]:
             raise WorkerError(
                 f"the code of method {wanted['name']!r} on {socket.gethostname()} is not the "
-                f"driver's ({', '.join(differs)}): install the same code on every node, and "
-                "restart its workers"
+                f"driver's ({', '.join(differs)}): install the same code on every node"
             )

@@ -12,12 +12,11 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from pipeline.cache.fingerprint import digest
+from pipeline.cache.names import digest
 from pipeline.clips import DAMAGED, DECODE_VIDEO, Clip, one_line
-from pipeline.rows import source_columns
 from pipeline.runtime.child import Child, ChildStartError, CrashError
 from pipeline.storage.copies import ChangedError, VideoCache, changed
-from pipeline.storage.faults import store_fault
+from pipeline.storage.objects import store_fault
 from pipeline.storage.urls import is_url
 from tango_core.errors import InputError
 from tango_core.local_files import has_identity
@@ -64,7 +63,7 @@ def decode_video(
     if clip.status != "ok":
         return clip
     path, local, start = clip.path, "", time.perf_counter()
-    out = replace(clip.without_frames(), warnings=[], damage=[])
+    out = replace(clip, frames=None, warnings=[], damage=[])
     # CUDA reserves far more addresses than it uses memory.
     child = _child(None if spec.decoder == "torchcodec_cuda" else memory_gib)
     indices = None if videos is None else os.path.expanduser(videos.root)
@@ -72,33 +71,17 @@ def decode_video(
         with _local(clip, videos) as local:
             arguments = (decode_frames, local, spec, clip.bounds, indices)
             frames = child.call(*arguments, timeout_s=timeout_s, about=path, what="decoder")
-        out = replace(
-            out,
-            decoder=frames.decoder,
-            warnings=list(frames.warnings),
-            damage=list(frames.damage),
-        )
-        reasons = "; ".join(frames.damage)
-        if reasons and not keep_damaged:
-            out = replace(
-                out,
-                status=DAMAGED,
-                error=f"decode: {path}: the file is damaged where the clip is "
-                f"({reasons}); replace it, or set decode.damaged: keep",
-            )
-        else:
-            out = replace(
-                out,
-                pixels=frames.pixels.tobytes(),
-                pixels_shape=list(frames.pixels.shape),
-                frame_times=frames.timestamps.tolist(),
-                **source_columns(frames.source),
-            )
-        if reasons and keep_damaged:
+        warnings, damage = list(frames.warnings), list(frames.damage)
+        out = replace(out, warnings=warnings, damage=damage, frames=frames)
+        if damage and keep_damaged:
             # A key that is unique to this clip of this benchmark.
             key = digest("|".join((clip.clip_key, "damaged", *clip.name)), 20)
-            notes = [f"damaged, but answered: {one}" for one in frames.damage]
-            out = replace(out, clip_key=key, warnings=[*frames.warnings, *notes])
+            notes = [f"damaged, but answered: {one}" for one in damage]
+            out = replace(out, clip_key=key, warnings=[*warnings, *notes])
+        elif damage:
+            reason = f"decode: {path}: the file is damaged where the clip is ({'; '.join(damage)})"
+            reason += "; replace it, or set decode.damaged: keep"
+            out = replace(out, status=DAMAGED, error=reason, frames=None)
     except (DecoderUnavailableError, ChildStartError):
         raise
     except Exception as error:

@@ -6,7 +6,6 @@ the method needs, and cached token sets are recomputed, so that the times are th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from pipeline.clips import Clip
 from pipeline.question_groups import groups_of
 from pipeline.rows import AnswerRow, Result
 from pipeline.stages.answer import AnswerQuestions
-from pipeline.stages.compress import Compressed, CompressVideo, each_on_its_own, frames_of, root_of
+from pipeline.stages.compress import Compressed, CompressVideo, each_on_its_own, root_of
 from tango_core.latency import LatencyProfile, PeakMemory
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
@@ -26,7 +25,7 @@ from tango_core.models.placement import resolve_device
 class ProfileCompression(CompressVideo):
     """Like `CompressVideo`, but measures every method separately and fills the clip's `profile`.
 
-    `profile` is JSON: cache name -> {`vision`, `compress` and, if the method has these steps,
+    `profile` is: cache name -> {`vision`, `compress` and, if the method has these steps,
     `segment`, `select`, `merge` (milliseconds), `peak_gib`}. `vision` includes preprocessing the
     frames and copying them to the device.
     """
@@ -37,7 +36,8 @@ class ProfileCompression(CompressVideo):
 
     def _compress(self, clip: Clip) -> Compressed:
         """Encode, compress and write the clip for every method."""
-        frames, identity = frames_of(clip), identity_of(vars(clip))
+        frames, identity = clip.frames, identity_of(vars(clip))
+        assert frames is not None
         profile = LatencyProfile(self.device, warm_up=0)
         measured: dict[str, dict[str, float]] = {}
 
@@ -65,13 +65,12 @@ class ProfileCompression(CompressVideo):
         clip = replace(
             clip,
             encode_ms=sum(times["vision"] for times in measured.values()),
-            compress_ms=json.dumps({}),
-            profile=json.dumps(measured),
+            profile=measured,
         )
         compress_ms: dict[str, float | None] = {
             name: times["compress"] for name, times in measured.items()
         }
-        return Compressed(clip.without_frames(), compress_ms, errors)
+        return Compressed(clip, compress_ms, errors)
 
 
 class ProfileAnswers(AnswerQuestions):
@@ -91,8 +90,8 @@ class ProfileAnswers(AnswerQuestions):
         for clip in clips:
             self._session = None  # a reused session's memory would count towards the peak
             (done,) = super().stream([clip])
-            measured = json.loads(clip.profile or "{}")
-            answers = [self._complete(a, measured.get(caches[a.cell])) for a in done.answers]
+            measured = (clip.profile.get(caches[answer.cell]) for answer in done.answers)
+            answers = list(map(self._complete, done.answers, measured))
             yield replace(done, answers=answers)
 
     def _request(self, *args: Any) -> Any:

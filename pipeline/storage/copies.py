@@ -65,28 +65,20 @@ def local_copy(
         yield where
         return
     store = ObjectStore(where.scheme)
-    above = Path(tempfile.mkdtemp(prefix="tango-"))
-    try:
-        folder = above / where.name
+    with tempfile.TemporaryDirectory(prefix="tango-", ignore_cleanup_errors=True) as above:
+        folder = Path(above, where.name)
         folder.mkdir()
         (folder / _HOME_FILE).write_text(f"{where}\n")
-        pairs = []
-        for entry in store.tree(where.path):
-            name = entry.path[len(where.path) + 1 :]
-            # Names that begin with a dot are internal files, such as leases.
-            if name and not name.startswith(".") and wanted(name):
-                pairs.append((entry.path, folder / name))
-        for _, target in pairs:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        store.download_all(pairs)
+        names = (entry.path[len(where.path) + 1 :] for entry in store.tree(where.path))
+        # Names that begin with a dot are internal files, such as leases.
+        copied = (name for name in names if name and not name.startswith(".") and wanted(name))
+        store.download_all([((where / name).path, folder / name) for name in copied])
         before = _states(folder)
         yield folder
         for path, state in _states(folder).items():
             name = path.relative_to(folder).as_posix()
             if before.get(path) != state and sent(name):
                 store.upload(path, (where / name).path)
-    finally:
-        shutil.rmtree(above, ignore_errors=True)
 
 
 def home_of(folder: Path) -> Place:
@@ -97,12 +89,8 @@ def home_of(folder: Path) -> Place:
 
 def _states(folder: Path) -> dict[Path, tuple[int, int, int]]:
     """Inode, size and time of every file, by which changes are detected."""
-    found = {}
-    for path in folder.rglob("*"):
-        if path.is_file():
-            status = path.stat()
-            found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return found
+    files = ((path, path.stat()) for path in folder.rglob("*") if path.is_file())
+    return {path: (state.st_ino, state.st_size, state.st_mtime_ns) for path, state in files}
 
 
 _ANNOTATIONS = frozenset(
@@ -163,8 +151,9 @@ def mirrored(url: Url, root: Path) -> Mirror:
     entries = store.tree(folder_url.path)
     if not entries:
         raise MissingFileError(f"benchmark.root {url}: no files found; check the URL")
-    start = len(folder_url.path) + 1
-    objects = {entry.path[start:]: entry for entry in entries if _is_safe(entry.path[start:])}
+    inside = ((entry.path[len(folder_url.path) + 1 :], entry) for entry in entries)
+    # Stores allow any name; on a disk it must be a relative path.
+    objects = {path: entry for path, entry in inside if not {"", ".", ".."} & set(path.split("/"))}
     state = json.dumps([(name, e.size, e.version) for name, e in objects.items()])
     home = Path(os.path.expanduser(root)).absolute() / "mirrors" / _digest(str(folder_url))
     version = home / _digest(state)
@@ -190,10 +179,9 @@ def _fill(store: ObjectStore, version: Path, name: str, objects: dict[str, Store
             if target.is_dir():
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
+            target.touch()
             if target.suffix.lower() in _ANNOTATIONS and entry.size:
                 fetched.append((entry.path, target))
-            else:
-                target.touch()
         store.download_all(fetched)
         try:
             aside.rename(version)
@@ -202,11 +190,6 @@ def _fill(store: ObjectStore, version: Path, name: str, objects: dict[str, Store
                 raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _is_safe(inside: str) -> bool:
-    """Whether an object name is a valid relative path on a disk; stores allow any name."""
-    return not {"", ".", ".."} & set(inside.split("/"))
 
 
 def _digest(text: str) -> str:
@@ -273,13 +256,8 @@ class VideoCache:
         _remove(half)
         try:
             self._reserve(where, room, sum(entry.size for entry in objects))
-            if _is_file(where, objects):
-                store.download(objects[0].path, half)
-            else:
-                pairs = [(o.path, half / o.path[len(where.path) + 1 :]) for o in objects]
-                for _, target in pairs:
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                store.download_all(pairs)
+            # Of a single object the path inside is empty.
+            store.download_all([(o.path, half / o.path[len(where.path) + 1 :]) for o in objects])
             if fingerprint_of(where, _objects(store, where)) != fingerprint_of(where, objects):
                 raise ChangedError(changed(where))
             if not is_of_listing and not has_identity(half, fingerprint, True):
@@ -316,8 +294,10 @@ class VideoCache:
         entries = []
         for path in self._root.glob("??/*"):
             with suppress(FileNotFoundError):  # another process has put it in place
-                bytes_ = 0 if path.suffix == _HALF else _size(path)
-                entries.append((path.stat().st_mtime_ns, bytes_, path))
+                # What is incomplete has its size reserved.
+                files = () if path.suffix == _HALF else (path, *path.rglob("*"))
+                size_now = sum(one.stat().st_size for one in files if one.is_file())
+                entries.append((path.stat().st_mtime_ns, size_now, path))
         surplus = sum(entry[1] for entry in entries) + size - self.max_gib * _GIB
         for _, freed, path in sorted(entries):
             if surplus <= 0:
@@ -357,7 +337,7 @@ def remote_fingerprint(url: str) -> str:
 def fingerprint_of(where: Url, objects: list[Stored]) -> str:
     """Fingerprint of a URL from a listing of its objects: their names, sizes and versions."""
     about = hashlib.sha256(str(where).encode()).hexdigest()[:16]
-    if _is_file(where, objects):
+    if len(objects) == 1 and objects[0].path == where.path:
         return f"store:{objects[0].size}:{objects[0].version}:{about}"
     inside = "\n".join(f"{o.path[len(where.path) + 1 :]}={o.size}:{o.version}" for o in objects)
     return f"store-frames:{hashlib.sha256(inside.encode()).hexdigest()[:32]}:{about}"
@@ -372,21 +352,9 @@ def _objects(store: ObjectStore, where: Url) -> list[Stored]:
     return objects
 
 
-def _is_file(where: Url, objects: list[Stored]) -> bool:
-    """Whether a URL is a single object."""
-    return len(objects) == 1 and objects[0].path == where.path
-
-
 def changed(where: Url | str) -> str:
     """Message of a `ChangedError`."""
     return f"{where} has been replaced since the job was planned; --resume plans it again"
-
-
-def _size(path: Path) -> int:
-    """Size of a file, or of all files in a directory, in bytes."""
-    if path.is_dir():
-        return sum(child.stat().st_size for child in path.rglob("*") if child.is_file())
-    return path.stat().st_size
 
 
 def _remove(path: Path) -> None:

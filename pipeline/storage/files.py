@@ -13,7 +13,6 @@ from typing import IO, TYPE_CHECKING
 
 from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Place, Url, place
-from tango_core.errors import InputError
 
 if TYPE_CHECKING:  # imported only when a file is opened, because the import is slow
     import pyarrow as pa
@@ -57,10 +56,6 @@ class Disk:
     def make_folder(self, path: str, *, exist_ok: bool) -> None:
         """Create a directory and its parents."""
         Path(path).mkdir(parents=True, exist_ok=exist_ok)
-
-    def remove_folder(self, path: str) -> None:
-        """Remove an empty directory."""
-        Path(path).rmdir()
 
     def new_file(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; it is visible immediately."""
@@ -155,10 +150,7 @@ class Storage:
         where = place(location)
         if isinstance(where, Url):
             store = ObjectStore(where.scheme)
-            try:
-                store.fs  # noqa: B018  (opened now, so that an unknown scheme is refused)
-            except ValueError as error:
-                raise InputError(f"cannot open {where}: {error}") from error
+            store.fs  # noqa: B018  (opened now, so that an unknown scheme is refused)
             return cls(store, where.path)
         return cls(Disk(), str(where.absolute()))
 
@@ -174,11 +166,6 @@ class Storage:
     def store(self) -> ObjectStore | None:
         """The object store; `None` on a local disk."""
         return self.filesystem if isinstance(self.filesystem, ObjectStore) else None
-
-    @property
-    def is_local(self) -> bool:
-        """Whether this is a local directory."""
-        return self.store is None
 
     @property
     def location(self) -> str:
@@ -277,9 +264,3 @@ class Storage:
             raise FileExistsError(self.location)
         else:
             self.create_file(".made", uuid.uuid4().hex.encode())
-
-    def remove_if_empty(self) -> None:
-        """Remove this directory if it is empty; object stores have no empty directories."""
-        if isinstance(self.filesystem, Disk):
-            with suppress(OSError):  # it is not empty
-                self.filesystem.remove_folder(self.root)

@@ -83,9 +83,8 @@ class Lease:
     def __init__(self, storage: Storage, clock: Clock = SYSTEM_CLOCK) -> None:
         if storage.store is not None and not storage.store.has_conditions:
             raise InputError(
-                f"--output {storage.location}: a run there cannot be protected from a second "
-                "driver, because this kind of store has no conditional writes; use s3://, gs:// or "
-                "a shared disk"
+                f"--output {storage.location}: runs need a store with conditional writes; use "
+                "s3://, gs:// or a shared disk"
             )
         self.storage = storage
         self._clock = clock

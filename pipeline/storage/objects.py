@@ -1,4 +1,4 @@
-"""Access to object stores through fsspec.
+"""Access to object stores through fsspec; errors of stores and disks, and waiting for their end.
 
 The fsspec file systems are opened with timeouts and without their own retries; only `repeated`
 retries requests. Credentials come from the usual sources of each store.
@@ -13,7 +13,6 @@ import logging
 import random
 import re
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from pipeline.errors import StoreError
 from pipeline.redaction import redacted
+from pipeline.runtime import stopping
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from tango_core.errors import InputError, MissingFileError
 
 if TYPE_CHECKING:
@@ -171,7 +173,7 @@ def open_filesystem(scheme: str) -> Any:
         ) from error
     except ValueError as error:
         raise InputError(
-            f"{redacted(str(error))}; use a local path, s3://, gs:// or hf://"
+            f"{scheme}://: {redacted(str(error))}; use a local path, s3://, gs:// or hf://"
         ) from error
     if scheme == "s3":
         opened.retries = 1
@@ -235,37 +237,28 @@ class Stored:
         return self.path.rpartition("/")[2]
 
 
+@dataclass(unsafe_hash=True)
 class ObjectStore:
     """Object store of one URL scheme; paths are `bucket/path`.
 
     A PUT is atomic in all stores: an object becomes visible when its upload is complete.
 
-    Args:
+    Attributes:
         scheme: `s3`, `gs`, `hf`, `memory` or another one that fsspec supports.
         patience: Retry policy of all operations.
     """
 
-    def __init__(self, scheme: str, patience: Patience = PATIENCE) -> None:
-        self.scheme, self.patience = scheme, patience
-        self._opening = threading.Lock()
+    scheme: str
+    patience: Patience = PATIENCE
 
     def __reduce__(self) -> tuple[type[ObjectStore], tuple[str, Patience]]:
         """Pickle only the settings: every worker opens its own connections and credentials."""
         return ObjectStore, (self.scheme, self.patience)
 
-    def __eq__(self, other: object) -> bool:
-        """Stores with the same scheme are equal."""
-        return isinstance(other, ObjectStore) and self.scheme == other.scheme
-
-    def __hash__(self) -> int:
-        """See `__eq__`."""
-        return hash(self.scheme)
-
     @cached_property
     def fs(self) -> Any:
         """The fsspec file system, opened once; for the errors see `open_filesystem`."""
-        with self._opening:
-            return open_filesystem(self.scheme)
+        return open_filesystem(self.scheme)
 
     @property
     def has_conditions(self) -> bool:
@@ -405,6 +398,7 @@ class ObjectStore:
             FileNotFoundError: If the object is not there.
         """
         size = self._existing(path).size
+        target.parent.mkdir(parents=True, exist_ok=True)
 
         def fetch(fs: Any) -> None:
             fs.get_file(path, str(target))
@@ -446,6 +440,71 @@ def _age_s(fs: Any, scheme: str, path: str) -> float | None:
         written = datetime.fromisoformat(written) if written else None
     else:
         return None
-    return (
-        float((parsedate_to_datetime(date) - written).total_seconds()) if date and written else None
+    known = date and written
+    return float((parsedate_to_datetime(date) - written).total_seconds()) if known else None
+
+
+PAUSES_S = (5.0, 15.0, 40.0)
+"""Pauses between attempts in seconds; after a success they start from the first one."""
+
+NOT_BACK = f"it did not come back within {sum(PAUSES_S):g} s of waiting"
+
+# Errors of a full or read-only disk, then of a disk or server that is unavailable.
+_ERRNOS = frozenset(
+    getattr(errno, name, errno.EIO)  # some systems lack some of them
+    for name in (
+        *("ENOSPC", "EDQUOT", "EROFS", "EFBIG"),
+        *("EIO", "ENXIO", "ENODEV", "ESTALE", "EREMOTEIO", "ENOTCONN", "ESHUTDOWN", "EHOSTDOWN"),
+        *("ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "EPIPE", "ETIMEDOUT"),
+        *("ENETDOWN", "ENETUNREACH", "ENETRESET", "EHOSTUNREACH"),
     )
+)
+
+
+def store_fault(error: BaseException, where: str) -> str | None:
+    """One-line description of a storage error with its path; `None` for other errors.
+
+    Args:
+        error: Error from reading or writing a file; its causes are checked as well.
+        where: Path or URL that was read or written, for errors that do not name one.
+    """
+    seen: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in seen:
+        seen.append(current)
+        current = current.__cause__ or current.__context__
+    if not any(
+        isinstance(one, (StoreError, UnavailableError))
+        or (isinstance(one, OSError) and one.errno in _ERRNOS)
+        for one in seen
+    ):
+        return None
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:1000] if where in text else f"{where}: {text}"[:1000]
+
+
+def insist(write: Callable[[], T], where: str, clock: Clock = SYSTEM_CLOCK) -> T:
+    """Call `write` until it succeeds, with pauses after storage errors; signals end a pause.
+
+    Raises:
+        StoreError: If the store is still unavailable after all pauses.
+    """
+    for attempt in range(len(PAUSES_S) + 1):
+        try:
+            return write()
+        except Exception as error:
+            fault = store_fault(error, where)
+            if fault is None:
+                raise
+            if attempt == len(PAUSES_S):
+                raise StoreError(f"{fault}; {NOT_BACK}") from error
+        with stopping.interruptible():
+            pause(fault, attempt, clock)
+    raise AssertionError
+
+
+def pause(fault: str, attempt: int, clock: Clock) -> None:
+    """Log a storage error and wait."""
+    seconds, number = PAUSES_S[attempt], f"{attempt + 1} of {len(PAUSES_S)}"
+    logger.warning("storage error (%s); retrying in %g s (%s)", fault, seconds, number)
+    clock.sleep(seconds)

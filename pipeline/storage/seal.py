@@ -66,7 +66,7 @@ def _feed(state: hashlib._Hash, values: pa.Array | pa.ChunkedArray) -> None:
     """Hash the values of a column: the null mask, then the other values."""
     if len(values) == 0:
         return
-    state.update(_nulls_of(values))
+    state.update(np.packbits(values.is_null().to_numpy(zero_copy_only=False)).tobytes())
     kind = values.type
     if values.null_count == len(values) or pa.types.is_null(kind):
         return
@@ -85,13 +85,6 @@ def _feed(state: hashlib._Hash, values: pa.Array | pa.ChunkedArray) -> None:
         state.update(values.cast(pa.int64()).to_numpy(zero_copy_only=False).tobytes())
     else:
         state.update(values.to_numpy(zero_copy_only=False).tobytes())
-
-
-def _nulls_of(values: pa.Array | pa.ChunkedArray) -> bytes:
-    """Packed null mask, computed with one Arrow call because per-value checks are slow."""
-    if values.null_count in (0, len(values)):
-        return np.packbits(np.full(len(values), values.null_count > 0)).tobytes()
-    return np.packbits(values.is_null().to_numpy(zero_copy_only=False)).tobytes()
 
 
 def _bytes_of(values: pa.LargeBinaryArray) -> memoryview:

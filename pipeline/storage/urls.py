@@ -10,13 +10,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pipeline.redaction import redacted
 from tango_core.errors import InputError
 
-# How to set credentials of a store, instead of in URLs, which are copied into files and logs.
-_CHAINS = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials or the machine's role",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login` or the "
-    "machine's service account",
-    "hf": "HF_TOKEN or `hf auth login`",
-}
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 
@@ -87,10 +80,7 @@ def place(text: str | Path | Url) -> Place:
     raise_if_secret(text)
     scheme, _, path = text.partition("://")
     if scheme.lower() in ("http", "https"):
-        raise UrlError(
-            f"{text}: http and https are not supported; download the file, or use an object store "
-            "(s3://, gs://, hf://)"
-        )
+        raise UrlError(f"{text}: http and https are not supported; use s3://, gs:// or hf://")
     if not path.strip("/"):
         raise UrlError(f"{text}: the URL has no bucket; write {scheme}://BUCKET/FOLDER")
     return Url(f"{_ALIASES.get(scheme, scheme)}://{path.strip('/')}")
@@ -113,8 +103,7 @@ def raise_if_secret(url: str) -> None:
         what = "key"
     else:
         return
-    chain = _CHAINS.get(_ALIASES.get(scheme, scheme), "the way its own tools expect them")
     raise UrlError(
-        f"{redacted(url)}: a URL must hold no {what}, because it is copied into job.yaml, logs and "
-        f"MLflow; remove it and set the credentials by {chain}"
+        f"{redacted(url)}: a URL must hold no {what}, because it is copied into logs and runs; set "
+        f"the credentials as {scheme}'s own tools expect them (AWS_PROFILE, HF_TOKEN, ...)"
     )

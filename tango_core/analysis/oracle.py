@@ -61,8 +61,7 @@ class Oracle(Compressor):
         return replace(features, saliency=torch.from_numpy(score).to(features.tokens.device))
 
     def _plan(self, features: VisualFeatures) -> Combination:
-        assert features.saliency is not None
-        score = features.saliency.flatten()
+        score = features.signal("saliency").flatten()
         count = num_kept(len(score), self.retention)
         ranked = score.argsort(descending=True, stable=True)
         of_object = ranked[: min(count, int((score > 0).sum()))]

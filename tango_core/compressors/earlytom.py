@@ -42,16 +42,14 @@ class EarlyTom(Hybrid):
     inner: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def _plan(self, features: VisualFeatures) -> Combination:
-        assert features.merged_attention is not None
+        attention = features.signal("merged_attention")
         num_frames, length = features.tokens.shape[:2]
         share = min(1.0, self.outer_retention * _merged_by(features))
         most, windows = math.ceil(length * share), max(1, round(length * share))
-        ranked = rank_descending(features.merged_attention)[:, :most].sort(dim=1).values
+        ranked = rank_descending(attention)[:, :most].sort(dim=1).values
         ends = _ends_of_groups(features)
         kept = [
-            ranked[frame]
-            if frame in ends
-            else _best_of_windows(features.merged_attention[frame], windows)
+            ranked[frame] if frame in ends else _best_of_windows(attention[frame], windows)
             for frame in range(num_frames)
         ]
         sizes = torch.tensor([len(positions) for positions in kept])

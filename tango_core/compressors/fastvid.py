@@ -27,7 +27,7 @@ from torch import Tensor
 
 from tango_core.combination import NOWHERE, Combination, Drawing, Terms, in_order, unchanged
 from tango_core.compressors.base import Compressor, num_kept
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Cosine, Count, Ratio
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.ops.blocks import row_blocks, take_frames
 from tango_core.ops.budgets import apportion, floor_share
@@ -73,19 +73,11 @@ class FastVID(Compressor):
     checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
-    option_ranges: ClassVar[Ranges] = {
-        "num_segments": at_least(1),
-        "tau": (-1, 1),
-        "context_ratio": (0, 1),
-        "anchor_stride": at_least(1),
-        "beta": (0, 1),
-    }
-
-    num_segments: int = 8
-    tau: float = 0.9
-    context_ratio: float = 0.4
-    anchor_stride: int = 4
-    beta: float = 0.6
+    num_segments: Count = 8
+    tau: Cosine = 0.9
+    context_ratio: Ratio = 0.4
+    anchor_stride: Count = 4
+    beta: Ratio = 0.6
     variant: Literal["frame", "segment"] = "frame"
     stop: Mapping[str, Any] | None = field(default=None, hash=False)
     budget: Literal["official", "exact"] = "official"
@@ -104,9 +96,8 @@ class FastVID(Compressor):
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Cut, rank, then cluster and merge segment by segment; the host reads only the cuts."""
-        assert features.frame_embeddings is not None
         tokens_per_frame = features.tokens.shape[1]
-        cuts = dyseg_cuts(features.frame_embeddings, self.tau, self.num_segments)
+        cuts = dyseg_cuts(features.signal("frame_embeddings"), self.tau, self.num_segments)
         (is_cut,) = read_checked(features, self.needs, cuts)
         lengths = cut_segments(is_cut)
         salient: list[int] = []
@@ -127,16 +118,15 @@ class FastVID(Compressor):
     def _scores(self, features: VisualFeatures, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
         """(T, L) float32 token scores; (T, L) penalties of anchor scores, or `None`."""
         if self.stop is None:
-            assert features.saliency is not None
-            return features.saliency.float(), None
-        assert features.attention is not None
+            return features.signal("saliency").float(), None
+        attention = features.signal("attention")
         stop = stop_for(self.stop, features)
         if stop is None:
-            return features.attention.float(), None
-        scores = stop.lowered(features.attention)
+            return attention.float(), None
+        scores = stop.lowered(attention)
         if not stop.spatial:
             return scores, None
-        sinks = stop.sink_scores(features.attention)
+        sinks = stop.sink_scores(attention)
         return scores, _weights(stop, lengths).to(sinks.device)[:, None] * sinks
 
     def _totals(self, lengths: list[int], tokens_per_frame: int) -> list[int | None]:

@@ -32,7 +32,7 @@ from torch import Tensor
 from tango_core.combination import Combination, Drawing, Terms, in_order, over_frames, unchanged
 from tango_core.compressors.base import num_kept
 from tango_core.compressors.hybrid import OuterStep
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Cosine, Count, Ratio
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.ops.budgets import apportion, ceil_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
@@ -77,12 +77,11 @@ class HoliTom(OuterStep):
     checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
-    option_ranges: ClassVar[Ranges] = {"beta": (0, 1), "num_neighbors": at_least(1)}
     needs = frozenset({"attention"})
 
-    tau: float | None = None
-    beta: float = 0.6
-    num_neighbors: int = 7
+    tau: Cosine | None = None
+    beta: Ratio = 0.6
+    num_neighbors: Count = 7
     inner: Mapping[str, Any] | None = field(default=None, hash=False)
     stop: Mapping[str, Any] | None = field(default=None, hash=False)
     budget: Literal["official", "exact"] = "official"
@@ -102,12 +101,11 @@ class HoliTom(OuterStep):
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Plan on the host, rank dynamic tokens per frame, cluster static ones per segment."""
-        assert features.attention is not None
-        tokens = features.tokens
+        tokens, attention = features.tokens, features.signal("attention")
         tokens_per_frame = tokens.shape[1]
         stop = stop_for(self.stop, features)
-        attention = features.attention if stop is None else stop.lowered(features.attention)
-        sinks = None if stop is None else stop.sink_scores(features.attention)
+        sinks = None if stop is None else stop.sink_scores(attention)
+        scores = attention.float() if stop is None else stop.lowered(attention)
         squares, products = adjacent_products(tokens)
         similarity = raised = cosines(squares.sqrt(), products)
         tau = self.resolved_tau
@@ -128,7 +126,7 @@ class HoliTom(OuterStep):
         dynamic, clusters = self._budgets(tokens_per_frame, lengths, still, found)
 
         is_static, *spots = upload_together([cells, *still], tokens.device)
-        ranked = rank_descending(attention.float().masked_fill(is_static > 0, -torch.inf))
+        ranked = rank_descending(scores.masked_fill(is_static > 0, -torch.inf))
         parts = [unchanged(take_ranked(ranked, dynamic))]
         penalties = _penalties(stop, sinks)
         means = _averages(tokens, starts, lengths, still, clusters)

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from tango_core.combination import Combination, Terms, in_order, unchanged
 from tango_core.compressors.base import Compressor, num_kept
-from tango_core.compressors.options import Ranges
+from tango_core.compressors.options import Ratio
 from tango_core.compressors.stop import Stop, checked_stop, stop_for
 from tango_core.ops.blocks import take_frames
 from tango_core.ops.budgets import ceil_share, evenly, floor_share
@@ -71,10 +71,9 @@ class VisionZip(Compressor):
 
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
-    option_ranges: ClassVar[Ranges] = {"contextual_ratio": (0, 1)}
     needs = frozenset({"attention", "keys"})
 
-    contextual_ratio: float = 0.05
+    contextual_ratio: Ratio = 0.05
     stop: Mapping[str, Any] | None = field(default=None, hash=False)
     budget: Literal["official", "exact"] = "official"
 
@@ -97,14 +96,13 @@ class VisionZip(Compressor):
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Process all frames with equal budgets together."""
-        assert features.attention is not None
-        assert features.keys is not None
+        attention = features.signal("attention")
         num_frames, tokens_per_frame, _ = features.tokens.shape
         stop = stop_for(self.stop, features)
-        scores = features.attention.float() if stop is None else stop.lowered(features.attention)
+        scores = attention.float() if stop is None else stop.lowered(attention)
         sinks = None
         if stop is not None:
-            sinks = rank_descending(stop.sink_scores(features.attention))[:NUM_SINKS]
+            sinks = rank_descending(stop.sink_scores(attention))[:NUM_SINKS]
         ranked = rank_descending(scores)
         budgets = self._budgets(num_frames, tokens_per_frame, stop)
         parts = [unchanged(take_ranked(ranked, [dominant for dominant, _ in budgets]))]
@@ -123,7 +121,7 @@ class VisionZip(Compressor):
                     [own, _columns(targets), _columns(~targets)], ranked.device
                 )
                 rest = take_frames(ranked, own)[:, dominant:].sort(dim=1).values
-                keys = take_frames(features.keys, own)
+                keys = take_frames(features.signal("keys"), own)
                 parts += _contextual(keys, rest, numbers, columns, others)
         return in_order(features, parts)
 

@@ -153,9 +153,16 @@ def describe_model(
     family = entry.load_family()
     if engine not in family.engines:
         raise InputError(f"engine {engine} does not serve model {name}; set engine to native")
+    if not path and entry.embedded:
+        from tango_core.models.tiny import embedded_checkpoint
+
+        path = str(embedded_checkpoint())
+    path = path or entry.path
+    if path is None:
+        raise InputError(f"model {name} has no checkpoint of its own; set model.path")
     request = ModelRequest(
         name=name,
-        path=path or _checkpoint_of(name, entry),
+        path=path,
         num_frames=num_frames or entry.num_frames,
         dtype=dtype,
         device=device,
@@ -284,14 +291,3 @@ def _placed(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -
         spec = replace(model, **options)
     raise_if_not_computed(spec.dtype, spec.device)
     return spec
-
-
-def _checkpoint_of(name: str, entry: ModelEntry) -> str:
-    """The default checkpoint of an entry."""
-    if entry.embedded:
-        from tango_core.models.tiny import embedded_checkpoint
-
-        return str(embedded_checkpoint())
-    if entry.path is None:
-        raise InputError(f"model {name} has no checkpoint of its own; set model.path")
-    return entry.path

@@ -196,8 +196,10 @@ def _collect(
 ) -> VideoFrames:
     """Sample a window of frames, resize each as it arrives, and repeat what sampling repeats."""
     first, stop = window
-    duration_s = _duration(reader.times[first:stop], rate)
-    rate = rate or ((stop - first) / duration_s if duration_s > 0 else 1.0)
+    # Harnesses count a clip's length as its frames divided by the average rate.
+    shown = reader.times[first:stop]
+    duration_s = len(shown) / rate if rate else float(shown[-1] - shown[0]) + _usual_step(shown)
+    rate = rate or (len(shown) / duration_s if duration_s > 0 else 1.0)
     positions = first + frame_indices(stop - first, spec.num_frames, spec.sampling, rate)
     unique, slots = np.unique(positions, return_inverse=True)
     pictures: list[Picture] = []
@@ -225,13 +227,6 @@ def _collect(
         source=source,
         damage=tuple(_counted(reader.damage)),
     )
-
-
-def _duration(times: Times, rate: float | None) -> float:
-    """Length of a clip as the published harnesses count it: frames divided by average rate."""
-    if rate:
-        return len(times) / rate
-    return float(times[-1] - times[0]) + _usual_step(times)
 
 
 def _counted(problems: Sequence[str]) -> list[str]:

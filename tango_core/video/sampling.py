@@ -73,10 +73,12 @@ def frame_indices(
         wanted = max(2, round(num_frames / 2) * 2)
         return _rounded(num_available, min(wanted, num_available // 2 * 2))
     if sampling == "inner":
-        return _floors(num_available / (num_frames + 1) * np.arange(1, num_frames + 1))
+        places = num_available / (num_frames + 1) * np.arange(1, num_frames + 1)
+        return places.astype(np.int64)
     if sampling == "middles":
         part = (num_available - 1) / num_frames
-        return _floors(part / 2 + np.rint(part * np.arange(num_frames)))
+        middles: NDArray[np.float64] = part / 2 + np.rint(part * np.arange(num_frames))
+        return middles.astype(np.int64)
     if rate is None:
         raise InputError(f"sampling {sampling!r} needs the frames per second of the clip")
     if sampling == "per_second":
@@ -95,27 +97,20 @@ def frame_indices(
 
 def _truncated(num_available: int, num_frames: int) -> NDArray[np.int64]:
     """`linspace` from first to last, cut to integers."""
-    return _floors(np.linspace(0, num_available - 1, num_frames))
+    return np.linspace(0, num_available - 1, num_frames).astype(np.int64)
 
 
 def _rounded(num_available: int, num_frames: int) -> NDArray[np.int64]:
-    """`torch.linspace` from first to last, rounded; at least two frames."""
-    return np.rint(_linspace_float32(num_available - 1, max(2, num_frames))).astype(np.int64)
+    """`torch.linspace` from first to last, rounded; at least two frames.
 
-
-def _floors(places: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-    """Positions below fractional ones."""
-    return places.astype(np.int64)
-
-
-def _linspace_float32(last: int, steps: int) -> NDArray[np.float32]:
-    """Give `torch.linspace(0, last, steps)`: float32, up from the start and down from the end."""
-    # torch fuses multiplication and addition: one rounding to float32, at the end. On a video of
-    # nine hours the unfused form is a frame off.
+    It is float32, up from the start and down from the end. torch fuses multiplication and addition:
+    one rounding to float32, at the end. On a video of nine hours the unfused form is a frame off.
+    """
+    last, steps = num_available - 1, max(2, num_frames)
     step = np.float64(np.float32(last) / np.float32(steps - 1))
     count = np.arange(steps, dtype=np.float64)
     values = np.where(count < steps // 2, step * count, last - step * (steps - 1 - count))
-    return values.astype(np.float32)
+    return np.rint(values.astype(np.float32)).astype(np.int64)
 
 
 def clip_window(times: NDArray[np.float64], start: float, end: float) -> tuple[int, int]:
@@ -162,7 +157,7 @@ def numbered_window(
     return begin - first, max(begin, stop) - first + 1
 
 
-def size_of_area(height: int, width: int, area: int, step: int = 16) -> tuple[int, int]:
+def size_of_area(height: int, width: int, area: int) -> tuple[int, int]:
     """Scale a frame to an area at its aspect ratio: `_resize_kwargs_for_video` of VLMEvalKit.
 
     Its Video-MME-v2 states this size to models that read files of videos.
@@ -171,16 +166,12 @@ def size_of_area(height: int, width: int, area: int, step: int = 16) -> tuple[in
         height: Of the stream, in pixels.
         width: Of the stream, in pixels.
         area: Target area in pixels; larger frames are reduced, smaller ones enlarged.
-        step: Both sides are multiples of this.
 
     Returns:
-        (height, width), whose area differs from the target by rounding.
+        (height, width), multiples of 16, whose area differs from the target by rounding.
     """
     scale = math.sqrt(area / (width * height))
-    new_height, new_width = (
-        max(step, round(side * scale / step) * step) for side in (height, width)
-    )
-    return new_height, new_width
+    return max(16, round(height * scale / 16) * 16), max(16, round(width * scale / 16) * 16)
 
 
 def fit_size(
@@ -272,18 +263,10 @@ class FrameSpec:
             if not holds:
                 raise InputError(f"{message}; got {self}")
 
-    def largest_area(self, num_frames: int) -> float | None:
-        """Largest frame area in a clip of `num_frames` frames; `None` for no bound.
-
-        As in qwen-vl-utils 0.0.14: the total area is divided, down to 1.05 times the smallest area.
-        """
-        if self.max_pixels is None or self.total_pixels is None:
-            return self.max_pixels
-        shared = max(self.total_pixels / num_frames * 2, int(1.05 * self.min_pixels))
-        return min(self.max_pixels, shared)
-
     def frame_size(self, height: int, width: int, num_frames: int) -> tuple[int, int]:
         """Size of every frame of a clip: fixed, fitted to an area, or that of its stream.
+
+        As in qwen-vl-utils 0.0.14, a total area is divided, down to 1.05 times the smallest area.
 
         Args:
             height: Height of the stream in pixels.
@@ -301,9 +284,12 @@ class FrameSpec:
         if self.area is not None:
             stated = size_of_area(height, width, self.area)
             return fit_size(*stated, 0, math.inf, self.multiple)
-        largest = self.largest_area(num_frames)
+        largest: float | None = self.max_pixels
         if largest is None:
             return height, width
+        if self.total_pixels is not None:
+            shared = max(self.total_pixels / num_frames * 2, int(1.05 * self.min_pixels))
+            largest = min(largest, shared)
         return fit_size(height, width, self.min_pixels, largest, self.multiple)
 
     def identity(self) -> dict[str, Any]:

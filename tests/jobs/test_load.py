@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from jobs.cli.main import app
 from jobs.load import Load, load_plot
-from jobs.report.theme import LIGHT
 
 METHODS = [
     {"name": "full"},
@@ -60,7 +59,7 @@ def test_every_cell_is_measured_under_every_load(recipe, tmp_path):
     assert all(row["speedup"] == 1 for row in rows if row["cell"] == "full")
     assert "requests/s at equal accuracy" in (tmp_path / "load.md").read_text()
     assert (tmp_path / "load.png").stat().st_size > 10_000
-    figure = load_plot(rows, LIGHT)
+    figure = load_plot(rows)
     figure.draw_without_rendering()
     (panel,) = figure.axes
     assert all(float(label.get_text()) > 0 for label in panel.get_yticklabels())

@@ -42,8 +42,8 @@ from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, DECODE_VIDEO
 from pipeline.plan import Plan
 from pipeline.rows import AnswerRow, Result, clips_in
 from pipeline.run import run
+from pipeline.runtime.background import done_ahead
 from pipeline.settings import Settings
-from pipeline.stages.threads import done_ahead
 
 RETENTIONS = [0.1, 0.2, 0.3]
 NAMES = ("tango", "visionzip", "vidcom2", "fastvid", "holitom", "divprune", "prunevid")

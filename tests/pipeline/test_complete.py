@@ -12,8 +12,7 @@ from fake_clock import FakeClock
 from pipeline.errors import ClusterError, StoreError
 from pipeline.rows import Result
 from pipeline.run import IN_A_ROW, complete
-from pipeline.storage.faults import PAUSES_S, insist, store_fault
-from pipeline.storage.objects import UnavailableError
+from pipeline.storage.objects import PAUSES_S, UnavailableError, insist, store_fault
 
 
 def caused_by(cause):

@@ -3,11 +3,11 @@
 import pytest
 
 from pipeline.cache.directory import TokenCache
-from pipeline.cache.fingerprint import source_fingerprint
+from pipeline.cache.names import source_fingerprint
 from pipeline.clips import Pools
 from pipeline.plan import plan_clips
 from pipeline.resources.pools import ActorPool, preflight
-from pipeline.sizing import AutoPools, Work, pools_for, suggest_pools
+from pipeline.settings import AutoPools, Work, pools_for, suggest_pools
 from tango_core.types import VideoItem
 
 

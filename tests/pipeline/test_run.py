@@ -31,7 +31,7 @@ def plan(tmp_path):
 def test_a_cache_with_other_settings_is_refused_before_anything_is_decoded(plan):
     (cache,) = plan.caches.values()
     cache.storage.write("manifest.json", b"{}")
-    with pytest.raises(ValueError, match="was written with other settings"):
+    with pytest.raises(ValueError, match="holds other settings"):
         next(run(plan, Settings("local")))
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pipeline.cache.fingerprint import SourceMissingError, source_fingerprint
+from pipeline.cache.names import SourceMissingError, source_fingerprint
 from tango_core.local_files import NotRegularError, open_regular, parse_json, read_text
 from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
 

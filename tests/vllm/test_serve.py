@@ -23,7 +23,7 @@ from qwen3_checkpoints import EXTRA, build_qwen3, save_qwen3
 from jobs.config.recipe import load_job
 from jobs.serve.clips import open_clips
 from jobs.serve.command import serve
-from pipeline.cache.fingerprint import clip_key
+from pipeline.cache.names import clip_key
 from pipeline.cache.rows import ClipIdentity, Entry
 from pipeline.clips import questions_of, subtitles_of
 from pipeline.rows import clips_in

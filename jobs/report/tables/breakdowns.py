@@ -1,8 +1,9 @@
-"""Tables of scores and differences by group of questions, and of all metrics."""
+"""Tables of scores by group of questions, of all metrics, and of confused options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,66 +13,79 @@ from jobs.report import formatting as fmt
 from jobs.report.tables.cells import labels
 from jobs.results.answer_columns import OK, AnswerColumns, read_groups
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
-from jobs.results.comparisons import differences_by_group
-from jobs.results.quantities import Comparison
 from tango_core.benchmarks import facts_of
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, Estimate
-from tango_core.metrics.comparison import LEVEL
-
-# (name, value) pairs of the groups of questions.
-Groups = tuple[tuple[str, str], ...]
-# Metric of a cell, groups that all questions have, and a further group.
-_Part = tuple[str, Groups, str]
 
 
-def _parts(cell: CellSummary) -> dict[_Part, Mapping[str, Estimate]]:
-    """All scores by group; nested groups give one part per value of the outer group."""
-    found: dict[_Part, Mapping[str, Estimate]] = {}
+class _Score(NamedTuple):
+    """A metric on the questions with one value of a group; a mean over the values has no ends."""
+
+    num: int
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+# Metric of a cell, group and value that all questions have or "", and a further group.
+_Part = tuple[str, tuple[str, str], str]
+_ALL = ("", "")
+
+
+def _mean_title(benchmark: str) -> str:
+    """Title of the mean over a group's values, with its name in papers."""
+    title = facts_of(benchmark).macro_title
+    return f"mean ({title})" if title else "mean"
+
+
+def _parts(cell: CellSummary) -> dict[_Part, dict[str, _Score]]:
+    """All scores by group; nested groups give one part per value of the outer group.
+
+    Where the benchmark's authors average over the values, the last one is the mean.
+    """
+    estimates: dict[_Part, Mapping[str, Estimate]] = {}
     for metric, groups in cell.scores_by.items():
-        found |= {(metric, (), group): values for group, values in sorted(groups.items())}
+        estimates |= {(metric, _ALL, group): values for group, values in sorted(groups.items())}
         for outer, by_value in (cell.cross if metric == cell.metric else {}).items():
             for value, inner in by_value.items():
-                found |= {(metric, ((outer, value),), name): own for name, own in inner.items()}
+                estimates |= {(metric, (outer, value), name): own for name, own in inner.items()}
+    found = {
+        part: {v: _Score(e.num_questions, e.value, e.low, e.high) for v, e in values.items()}
+        for part, values in estimates.items()
+    }
+    averaged = found.get((cell.metric, _ALL, facts_of(cell.benchmark).macro_group or ""))
+    if averaged is not None:
+        averaged[_mean_title(cell.benchmark)] = _Score(cell.counts.num_scored, cell.macro)
     return found
 
 
 def breakdowns(cells: Sequence[CellSummary]) -> list[tuple[str, fmt.Table]]:
-    """Title and table per benchmark, metric and group: a row per cell, a column per value.
-
-    Where the benchmark's authors average over the values, a last column has the mean.
-    """
+    """Title and table per benchmark, metric and group: a row per cell, a column per value."""
     alone = all(set(cell.scores_by) <= {ACCURACY.name} for cell in cells)
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
     tables = []
     for benchmark in benchmarks:
         own = [cell for cell in cells if cell.benchmark == benchmark]
-        parts = [_parts(cell) for cell in own]
+        mean, parts = _mean_title(benchmark), [_parts(cell) for cell in own]
         for part in dict.fromkeys(key for found in parts for key in found):
             metric, outer, group = part
-            estimates = [found.get(part, {}) for found in parts]
-            counts = {
-                value: max(one[value].num_questions for one in estimates if value in one)
-                for value in sorted({value for one in estimates for value in one})
-            }
-            name = ", ".join([*(f"{key} {value}" for key, value in outer), group])
+            scores = [found.get(part, {}) for found in parts]
+            values = sorted({v for one in scores for v in one}, key=lambda v: (v == mean, v))
+            counts = [max(one[v].num for one in scores if v in one) for v in values]
+            name = f"{outer[0]} {outer[1]}, {group}" if outer != _ALL else group
             name = f"{benchmark}: {name}" if len(benchmarks) > 1 else name
             name = name if alone else f"{name}, {metric_title(own[0], metric)}"
-            header = ["cell", *(f"{value} ({count})" for value, count in counts.items())]
+            header = ["cell", *(f"{v} ({count})" for v, count in zip(values, counts, strict=True))]
             rows = [
-                [label, *(fmt.estimate_percent(one.get(value)) for value in counts)]
-                for label, one in zip(labels(own), estimates, strict=True)
+                [label, *(fmt.percent(one[v].value if v in one else None) for v in values)]
+                for label, one in zip(labels(own), scores, strict=True)
             ]
-            if mean := _mean_name(own[0], part):
-                header.append(f"{mean} ({max(cell.counts.num_scored for cell in own)})")
-                for cell, row in zip(own, rows, strict=True):
-                    row.append(fmt.percent(cell.macro))
             tables.append((name, fmt.Table(header, rows)))
     return tables
 
 
 def breakdown_files(cells: Sequence[CellSummary]) -> dict[str, str]:
-    """Names and contents of the files with scores and differences by group."""
+    """Names and contents of the files with scores by group, and of all metrics."""
     what = headline_title(cells)
     what = what.capitalize() if what == ACCURACY.title else "Scores"
     texts = [
@@ -81,19 +95,7 @@ def breakdown_files(cells: Sequence[CellSummary]) -> dict[str, str]:
     files = {"breakdowns.md": "\n\n".join(texts), "breakdowns.csv": breakdowns_csv(cells)}
     if any(len(cell.scores) > 1 for cell in cells):
         files |= {"scores.md": all_scores(cells).markdown(), "scores.csv": scores_csv(cells)}
-    differences = differences_by_group(cells)
-    if len(differences):
-        table = fmt.Table(list(differences.columns), differences.astype(object).to_numpy().tolist())
-        files["differences_by_group.csv"] = table.csv()
     return files
-
-
-def _mean_name(cell: CellSummary, part: _Part) -> str:
-    """Title of the mean over a group's values, with its name in papers; "" if not averaged."""
-    facts = facts_of(cell.benchmark)
-    if part != (cell.metric, (), facts.macro_group):
-        return ""
-    return f"mean ({facts.macro_title})" if facts.macro_title else "mean"
 
 
 def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
@@ -102,15 +104,11 @@ def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
     Accuracy columns are empty for other metrics. The row of the mean over a group's values has the
     value `mean` with its name, and no interval.
     """
-    rows = []
+    rows: list[list[object]] = []
     for cell in cells:
-        for part, values in _parts(cell).items():
-            metric, outer, group = part
-            found = {value: _figures(one) for value, one in values.items()}
-            if mean := _mean_name(cell, part):
-                found[mean] = (cell.counts.num_scored, cell.macro, None, None)
-            for value, (count, *figures) in found.items():
-                place = (*outer[0], group, value) if outer else (group, value, "", "")
+        for (metric, outer, group), values in _parts(cell).items():
+            for value, (count, *figures) in values.items():
+                place = (group, value, *_ALL) if outer == _ALL else (*outer, group, value)
                 accuracy = figures if metric == ACCURACY.name else [None] * 3
                 rows.append([*_place_of(cell).values(), *place, count, *accuracy, metric, *figures])
     header = (
@@ -121,71 +119,38 @@ def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
     return fmt.Table(header, rows).csv()
 
 
-def _figures(estimate: Estimate) -> tuple[float | None, ...]:
-    return estimate.num_questions, estimate.value, estimate.low, estimate.high
-
-
-def differences(cells: Sequence[CellSummary]) -> list[tuple[str, fmt.Table]]:
-    """Title and table per benchmark, metric and group: a row per cell and value."""
-    found = differences_by_group(cells)
-    tables = []
-    for key, own in found.groupby(["benchmark", "metric", "group"], sort=False):
-        significant = (own["p_value_holm"] < LEVEL).sum()
-        what = f"{len(own):,} comparisons, {significant:,} significant after Holm's correction"
-        few = own["too_few_clips"].astype(bool)
-        low, high = (own[f"difference_{end}"].map(fmt.points) for end in ("low", "high"))
-        columns = {
-            "cell": own["cell"],
-            "value": own["value"],
-            "n": own["num_questions"].map("{:,}".format),
-            "vs full, points": own["difference"].map(fmt.points),
-            "95 % interval": (low + " to " + high).mask(few, "too few clips"),
-            "p (Holm)": own["p_value_holm"].map(fmt.corrected_p),
-        }
-        rows = pd.DataFrame(columns).to_numpy().tolist()
-        tables.append((f"{', '.join(map(str, key))}: {what}", fmt.Table(list(columns), rows, 2)))
-    return tables
-
-
 def all_scores(cells: Sequence[CellSummary]) -> fmt.Table:
     """Table of all metrics; without rows if every benchmark has only its headline metric."""
     header = ("cell", "metric", "%", "95 % interval", "n", "vs full", "p")
     rows = []
     for label, cell in zip(labels(cells), cells, strict=True):
-        for name, found, versus in _metrics(cell) if len(cell.scores) > 1 else ():
+        for name, found in cell.scores.items() if len(cell.scores) > 1 else ():
+            paired = cell.paired_in(name)
             ends, count = fmt.interval(found, unknown=fmt.DASH), f"{found.num_questions:,}"
-            paired = fmt.difference_with_interval(versus), fmt.p_value(versus)
+            versus = fmt.difference_with_interval(paired), fmt.p_value(paired)
             title = metric_title(cell, name)
-            rows.append((label, title, fmt.estimate_percent(found), ends, count, *paired))
+            rows.append((label, title, fmt.estimate_percent(found), ends, count, *versus))
     return fmt.Table(header, rows, text_columns=2)
 
 
 def scores_csv(cells: Sequence[CellSummary]) -> str:
     """All metrics of all cells as CSV, unrounded, as shares; empty without a comparison."""
+    names = {"num_questions": "n", "value": "value", "low": "low", "high": "high"}
     ends = {"": "difference", "_low": "low", "_high": "high", "_p": "p_value"}
-    rows = [
-        {
-            **_place_of(cell),
-            "metric": name,
-            **dict(zip(("n", "value", "low", "high"), _figures(found), strict=True)),
-            **{f"versus_full{end}": getattr(versus.paired, f, None) for end, f in ends.items()},
-        }
-        for cell in cells
-        for name, found, versus in _metrics(cell)
-    ]
+    rows = []
+    for cell in cells:
+        for name, found in cell.scores.items():
+            paired = cell.paired_in(name)
+            row = {**_place_of(cell), "metric": name}
+            row |= {column: getattr(found, figure) for figure, column in names.items()}
+            row |= {f"versus_full{end}": getattr(paired, f, None) for end, f in ends.items()}
+            rows.append(row)
     return fmt.Table.of(rows).csv()
 
 
 def _place_of(cell: CellSummary) -> dict[str, object]:
     names = {"run_id": cell.run_id, "model": cell.model}
     return {**names, "benchmark": cell.benchmark, "cell": cell.name}
-
-
-def _metrics(cell: CellSummary) -> Iterator[tuple[str, Estimate, Comparison]]:
-    """Every metric of a cell with its value and its comparison with `full`."""
-    versus = cell.versus_full or Comparison()
-    for name, found in cell.scores.items():
-        yield name, found, versus if name == cell.metric else Comparison(versus.also.get(name))
 
 
 NO_OPTION = "no option"

@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import pandas as pd
-
 from jobs.report import formatting as fmt
-from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
+from jobs.results.cell_summary import (
+    BASELINE,
+    CellSummary,
+    have_one_headline,
+    headline_title,
+    metric_title,
+)
 from jobs.results.comparisons import AgainstControl, ControlledRetention
-from jobs.results.quantities import SHOWN_FROM, Comparison
+from jobs.results.quantities import SHOWN_FROM
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import ACCURACY
 
@@ -69,23 +73,20 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
             break
         table = table.without(name)
     head, rule, *texts = table.plain(max_width=max_width, rule=True)
-    rendered = [head, rule]
-    parts = shared_parts(cells)
-    for index, text in enumerate(texts):
-        if parts[index] and (index == 0 or parts[index] != parts[index - 1]):
-            rendered.append(parts[index])
-        rendered.append(text)
+    rendered, before = [head, rule], ""
+    for part, text in zip(shared_parts(cells), texts, strict=True):
+        rendered += [text] if part == before else [part, text]
+        before = part
     return "\n".join(rendered)
 
 
 def cell_files(cells: Sequence[CellSummary], notes: Sequence[str]) -> dict[str, str]:
-    """Names and contents of the files with a row per cell, and of the grid."""
+    """Names and contents of the files with a row per cell."""
     table = cells_table(cells)
     return {
         "table.md": "\n\n".join([table.markdown(), *fmt.markdown_notes(notes)]),
         "table.csv": cells_csv(cells),
         "table.tex": "\n".join([table.latex(), *fmt.latex_notes(notes)]),
-        "grid.md": grid_markdown(cells),
     }
 
 
@@ -100,11 +101,9 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
         row |= {f"accuracy_{end}": getattr(cell.accuracy, end, None) for end in ("low", "high")}
         row |= {"metric": cell.metric, "score": getattr(cell.headline, "value", None)}
         row |= {f"score_{end}": getattr(cell.headline, end, None) for end in ("low", "high")}
-        for name, versus in cell.baselines.items():
-            paired = versus.paired if versus else None
+        for name, paired in cell.paired.items():
             row |= {f"versus_{name}{end}": getattr(paired, f, None) for end, f in _CSV_ENDS.items()}
-            few = getattr(paired, "too_few_clips", None)
-            row[f"versus_{name}_too_few_clips"] = few if few is None else int(few)
+            row[f"versus_{name}_too_few_clips"] = paired and int(paired.too_few_clips)
         row |= {f"{stage}_ms_p50": cell.p50(stage) for stage in ("compress", "prefill")}
         rows.append({**row, "cache_hits": cell.cache.hits, "cache_misses": cell.cache.misses})
     return fmt.Table.of(rows).csv()
@@ -121,29 +120,31 @@ def cells_table(
         brief: Whether only differences to `full` are shown, without interval and p.
     """
     groups = (facts_of(cell.benchmark).macro_group for cell in cells if cell.macro is not None)
-    averaged = ", ".join(dict.fromkeys(filter(None, groups)))
+    macro = f"mean over {', '.join(dict.fromkeys(filter(None, groups)))} %"
     rows = []
     for name, cell in zip(names or labels(cells), cells, strict=True):
         row = {
             "cell": name,
             f"{headline_title(cells)} %": fmt.estimate_percent(cell.headline),
             "harness %": fmt.percent(cell.harness),
-            f"mean over {averaged} %": fmt.percent(cell.macro),
+            macro: fmt.percent(cell.macro),
             "95 % interval": fmt.interval(cell.headline, unknown=fmt.DASH),
         }
         if brief:
-            row["vs full"] = fmt.difference(cell.versus_full)
+            row["vs full"] = fmt.difference(cell.paired[BASELINE])
             row["tokens %"] = fmt.percent(cell.equivalent_retention)
-        for key, versus in {} if brief else cell.baselines.items():
-            row[f"vs {key}"] = fmt.difference_with_interval(versus)
-            row[f"p {key}"] = fmt.p_value(versus)
-            row[f"detectable {key}"] = fmt.detectable(versus)
+        for key, paired in {} if brief else cell.paired.items():
+            row[f"vs {key}"] = fmt.difference_with_interval(paired)
+            row[f"p {key}"] = fmt.p_value(paired)
+            row[f"detectable {key}"] = fmt.detectable(paired)
+        prune = fmt.milliseconds(cell.p50("compress"))
+        per_question = cell.reads_question and prune != fmt.DASH
         row |= {
             "asked %": f"{100 * cell.retention_requested:g}",
             "kept %": fmt.percent(cell.retention_actual),
             "with newlines %": fmt.percent(cell.retention_with_newlines),
             "equivalent %": fmt.percent(cell.equivalent_retention),
-            "prune ms": prune_time(cell),
+            "prune ms": f"{prune} per question" if per_question else prune,
             "prefill ms": fmt.milliseconds(cell.p50("prefill")),
             "first token ms": fmt.milliseconds(cell.first_token_ms),
             "encoder TFLOPs": _three_digits(cell.encoder_tflops),
@@ -153,74 +154,16 @@ def cells_table(
             "failed": str(cell.counts.num_failed),
         }
         rows.append(row)
-    table = fmt.Table.of(rows)
-    hidden = [*_NOT_BRIEF, f"mean over {averaged} %"] if brief else []
-    optional = ("harness %", f"mean over {averaged} %")
-    hidden += [name for name in optional if {row[name] for row in rows} == {fmt.DASH}]
+    hidden = [name for name in ("harness %", macro) if {row[name] for row in rows} == {fmt.DASH}]
+    hidden += [*_NOT_BRIEF, macro] if brief else []
     if all(cell.counts.unread_share <= SHOWN_FROM for cell in cells):
         hidden.append("unread %")
-    for name in hidden:
-        table = table.without(name)
-    return fmt.Table([_REPEATED.sub(r"\1", name) for name in table.header], table.rows)
-
-
-def prune_time(cell: CellSummary) -> str:
-    """Median milliseconds of pruning, which some methods do once per question."""
-    text = fmt.milliseconds(cell.p50("compress"))
-    return f"{text} per question" if cell.reads_question and text != fmt.DASH else text
+    table = fmt.Table.of(rows).without(*hidden)
+    return replace(table, header=[_REPEATED.sub(r"\1", name) for name in table.header])
 
 
 def _three_digits(value: float | None) -> str:
     return fmt.DASH if value is None else f"{value:.3g}"
-
-
-def grid_markdown(cells: Sequence[CellSummary]) -> str:
-    """Markdown tables per run and benchmark: headline metric, and differences to baselines."""
-    texts = []
-    parts = shared_parts(cells)
-    for part in dict.fromkeys(parts):
-        own = [cell for cell, name in zip(cells, parts, strict=True) if name == part]
-        texts += [f"## {fmt.markdown_text(part)}"] if part else []
-        headline = headline_title(own)
-        headline = headline.capitalize() if headline == ACCURACY.title else headline
-        texts.append(f"### {headline} %, in brackets % of the tokens really kept")
-        values = [
-            f"{fmt.estimate_percent(c.headline)} ({fmt.percent(c.equivalent_retention)})"
-            for c in own
-        ]
-        texts.append(_grid(own, values))
-        for name in own[0].baselines:
-            title = fmt.markdown_text(name)
-            compared = [_difference(cell.baselines.get(name)) for cell in own]
-            if set(compared) != {fmt.DASH}:
-                texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
-                texts.append(_grid(own, compared))
-    return "\n\n".join(texts)
-
-
-def _grid(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
-    """A table of one string per cell, without empty rows and columns."""
-    found = pd.DataFrame(
-        {
-            "method": [cell.series for cell in cells],
-            "retention": [cell.retention_requested for cell in cells],
-            "text": texts,
-        }
-    )
-    found = found[found["text"] != fmt.DASH].drop_duplicates(["method", "retention"], keep="last")
-    grid = found.pivot(index="method", columns="retention", values="text").fillna(fmt.DASH)
-    grid = grid.reindex(found["method"].unique())
-    header = ["method", *(f"{100 * share:g} %" for share in grid.columns)]
-    return fmt.Table(header, grid.reset_index().to_numpy().tolist()).markdown()
-
-
-def _difference(versus: Comparison | None) -> str:
-    """A difference with its interval, p, and the smallest detectable difference."""
-    if versus is None or versus.paired is None:
-        return fmt.DASH
-    p = fmt.p_value(versus)
-    p = p if p.startswith("<") else f"={p}"
-    return f"{fmt.difference_with_interval(versus)}, p{p}, detectable {fmt.detectable(versus)}"
 
 
 def render_profile(cells: Sequence[CellSummary]) -> str:
@@ -238,22 +181,20 @@ def latency_table(cells: Sequence[CellSummary], stages: Sequence[str] = ()) -> f
         stages: Stages; empty for all that were measured.
     """
     stages = stages or list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
+    speed_ups = {"TTFT speed-up": "ttft_speedup", "first token speed-up": "first_token_speedup"}
     rows = []
     for label, cell in zip(labels(cells), cells, strict=True):
         row = {"cell": label}
         for stage in stages:
             time = cell.latency_ms.get(stage)
             ninth = f" ({fmt.milliseconds(time.p90)})" if time else ""
-            median = fmt.milliseconds(cell.p50(stage))
-            row[stage.replace("_", " ")] = f"{median}{ninth}"
-        versus = cell.versus_full
-        row["TTFT speed-up"] = fmt.times(versus.ttft_speedup if versus else None)
-        row["first token speed-up"] = fmt.times(versus.first_token_speedup if versus else None)
+            row[stage.replace("_", " ")] = f"{fmt.milliseconds(cell.p50(stage))}{ninth}"
+        for title, name in speed_ups.items():
+            row[title] = fmt.times(getattr(cell.versus_full, name, None))
         rows.append(row)
     table = fmt.Table.of(rows)
-    if any(cell.versus_full and cell.versus_full.first_token_speedup for cell in cells):
-        return table
-    return table.without("TTFT speed-up").without("first token speed-up")
+    known = any(cell.versus_full and cell.versus_full.first_token_speedup for cell in cells)
+    return table if known else table.without(*speed_ups)
 
 
 CONTROLS_CAPTION = (
@@ -269,59 +210,24 @@ _VERDICTS = {"better": "Better than it", "worse": "Worse", "open": "No differenc
 def control_sentences(found: Sequence[ControlledRetention]) -> list[str]:
     """Comparisons with the best control, one sentence per retention."""
     several = len({one.control.benchmark for one in found}) > 1
-    return [_control_sentence(one, several) for one in found]
-
-
-def controls_table(found: Iterable[ControlledRetention]) -> fmt.Table:
-    """Table of all comparisons with controls, with accuracy by VTC-Bench's filter, in %."""
-    rows = []
+    sentences = []
     for one in found:
-        for method in one.methods:
-            parts, control = method.filtered, one.control
-            hard, easy = (
-                (
-                    f"{fmt.percent(parts.hard)} ({parts.num_hard})",
-                    f"{fmt.percent(parts.easy)} ({parts.num_easy})",
-                )
-                if parts
-                else (fmt.DASH, fmt.DASH)
-            )
-            rows.append(
-                {
-                    "benchmark": control.benchmark,
-                    "asked %": f"{100 * one.retention:g}",
-                    "best control": control.series,
-                    "kept %": fmt.percent(control.equivalent_retention),
-                    "method": method.cell.series,
-                    "kept % ": fmt.percent(method.cell.equivalent_retention),
-                    "difference": _control_difference(method),
-                    "p (Holm)": fmt.corrected_p(method.p_value),
-                    "where the control fails": hard,
-                    "where it does not": easy,
-                }
-            )
-    return replace(fmt.Table.of(rows), text_columns=5)
-
-
-def _control_sentence(one: ControlledRetention, several: bool) -> str:
-    """Summarise the comparisons of one retention in a sentence."""
-    where = f" on {one.control.benchmark}" if several else ""
-    if size := one.methods[0].cell.input_size:
-        where += f" with {size}"
-    control = one.control
-    value = control.headline.value if control.headline else None
-    what = "right" if control.metric == ACCURACY.name else metric_title(control)
-    # The share of a smaller input is one of the methods' input.
-    of_what = " of the whole input" if control.is_baseline else ""
-    parts = [
-        f"At {100 * one.retention:g} %{where} the best control is {control.series} "
-        f"({fmt.percent(value)} % {what} with {fmt.percent(control.equivalent_retention)} % of the "
-        f"tokens{of_what})."
-    ]
-    for verdict, text in _VERDICTS.items():
-        own = [_named_method(method) for method in one.methods if method.verdict == verdict]
-        parts += [f"{text}: {', '.join(own)}."] if own else []
-    return " ".join(parts)
+        control, size = one.control, one.methods[0].cell.input_size
+        where = f" on {control.benchmark}" if several else ""
+        where += f" with {size}" if size else ""
+        what = "right" if control.metric == ACCURACY.name else metric_title(control)
+        # The share of a smaller input is one of the methods' input.
+        of_what = " of the whole input" if control.is_baseline else ""
+        parts = [
+            f"At {100 * one.retention:g} %{where} the best control is {control.series} "
+            f"({fmt.estimate_percent(control.headline)} % {what} with "
+            f"{fmt.percent(control.equivalent_retention)} % of the tokens{of_what})."
+        ]
+        for verdict, text in _VERDICTS.items():
+            own = [_named_method(method) for method in one.methods if method.verdict == verdict]
+            parts += [f"{text}: {', '.join(own)}."] if own else []
+        sentences.append(" ".join(parts))
+    return sentences
 
 
 def _named_method(method: AgainstControl) -> str:
@@ -329,12 +235,33 @@ def _named_method(method: AgainstControl) -> str:
     kept = ""
     if method.equal_tokens is False:
         kept = f" with {fmt.percent(method.cell.equivalent_retention)} % of the tokens"
-    return f"{method.cell.series} ({_control_difference(method)}{kept})"
+    return f"{method.cell.series} ({fmt.difference(method.versus)}{kept})"
 
 
-def _control_difference(method: AgainstControl) -> str:
-    """The difference to the control in fmt.points."""
-    return fmt.points(method.versus.difference if method.versus else None)
+def controls_table(found: Iterable[ControlledRetention]) -> fmt.Table:
+    """Table of all comparisons with controls, with accuracy by VTC-Bench's filter, in %."""
+    rows = []
+    for one in found:
+        for method in one.methods:
+            hard = easy = fmt.DASH
+            if parts := method.filtered:
+                hard = f"{fmt.percent(parts.hard)} ({parts.num_hard})"
+                easy = f"{fmt.percent(parts.easy)} ({parts.num_easy})"
+            rows.append(
+                {
+                    "benchmark": one.control.benchmark,
+                    "asked %": f"{100 * one.retention:g}",
+                    "best control": one.control.series,
+                    "kept %": fmt.percent(one.control.equivalent_retention),
+                    "method": method.cell.series,
+                    "kept % ": fmt.percent(method.cell.equivalent_retention),
+                    "difference": fmt.difference(method.versus),
+                    "p (Holm)": fmt.corrected_p(method.p_value),
+                    "where the control fails": hard,
+                    "where it does not": easy,
+                }
+            )
+    return replace(fmt.Table.of(rows), text_columns=5)
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:

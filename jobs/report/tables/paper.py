@@ -14,8 +14,8 @@ from itertools import count, groupby
 from statistics import fmean
 
 from jobs.report.formatting import Table, latex_notes, latex_text, markdown_notes, percent
-from jobs.results.baselines import Setup, setup_names, setups_of
 from jobs.results.cell_summary import CellSummary, have_one_headline, metric_title
+from jobs.results.comparisons import Setup, setup_names, setups_of
 from jobs.results.published import caveats, published_scores, source
 from tango_core.benchmarks import facts_of
 from tango_core.benchmarks.base import PaperColumn
@@ -33,22 +33,37 @@ class PaperRow:
     """One method at one retention with one model.
 
     Attributes:
+        cells: Its cells by benchmark.
         model: Model, with the number of frames and the checkpoint if rows differ in them.
         method: Method with the options in the cell's name.
-        retention: Requested share of the tokens, in (0, 1].
         protocol: Harness whose protocol was used; "" for none.
-        kept: Actual share of kept tokens, averaged over layers and benchmarks; `None` if unknown.
         values: Measured scores.
         published: The paper's scores.
     """
 
+    cells: Mapping[str, CellSummary]
     model: str
     method: str
-    retention: float
     protocol: str = ""
-    kept: float | None = None
     values: Values = field(default_factory=dict)
     published: Values = field(default_factory=dict)
+
+    @property
+    def first(self) -> CellSummary:
+        """A cell of the row."""
+        return next(iter(self.cells.values()))
+
+    @property
+    def retention(self) -> float:
+        """Requested share of the tokens, in (0, 1]."""
+        return self.first.retention_requested
+
+    @property
+    def kept(self) -> float | None:
+        """Share of kept tokens, averaged over layers and benchmarks; `None` if unknown."""
+        shares = [cell.equivalent_retention for cell in self.cells.values()]
+        known = [share for share in shares if share is not None]
+        return fmean(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -75,8 +90,7 @@ class PaperTable:
             f"{self.titles.get(benchmark, '')} {'' if _is_only(benchmark, part) else part}".strip()
             for benchmark, part in self.columns
         ]
-        table = self._table(heads)
-        return "\n\n".join([table.markdown(), *markdown_notes(self._sentences())])
+        return "\n\n".join([self._table(heads).markdown(), *markdown_notes(self._sentences())])
 
     def latex(self) -> str:
         """A LaTeX `tabular` with the rules of the booktabs package, a rule per retention."""
@@ -100,11 +114,10 @@ class PaperTable:
             figures: dict[str, object] = {"model": row.model, "protocol": row.protocol}
             figures |= {"method": row.method, "retention": row.retention, "kept": row.kept}
             figures |= {name: row.values.get(one) for one, name in names.items()}
-            for one, name in names.items() if self.with_published else ():
-                figures[f"{name}_published"] = row.published.get(one)
+            if self.with_published:
+                figures |= {f"{name}_published": row.published.get(o) for o, name in names.items()}
             rows.append(figures)
-        table = Table.of(rows)
-        return (table if self._differ("protocol") else table.without("protocol")).csv()
+        return Table.of(rows).without(*([] if self._differ("protocol") else ["protocol"])).csv()
 
     def _differ(self, attribute: str) -> bool:
         return len({getattr(row, attribute) for row in self.rows}) > 1
@@ -112,21 +125,15 @@ class PaperTable:
     def _table(self, titles: Sequence[str]) -> Table:
         """The table with these headers of its columns; rows say in what they differ."""
         named = [name for name in ("Model", "Protocol") if self._differ(name.lower())]
-        header = [*named, "Method", "Retention %", "Kept %", *titles]
-        rows = [
-            [
-                *(getattr(row, name.lower()) for name in named),
-                *(row.method, f"{100 * row.retention:g}", percent(row.kept)),
-                *(self._text(row, column) for column in self.columns),
-            ]
-            for row in self.rows
-        ]
-        return Table(header, rows, len(named) + 1)
-
-    def _text(self, row: PaperRow, column: tuple[str, str]) -> str:
-        """Format one figure, with the published one if known."""
-        text, printed = percent(row.values.get(column)), row.published.get(column)
-        return text if printed is None else f"{text} ({percent(printed)})"
+        rows = []
+        for row in self.rows:
+            texts = [getattr(row, name.lower()) for name in named]
+            texts += [row.method, f"{100 * row.retention:g}", percent(row.kept)]
+            for column in self.columns:
+                text, printed = percent(row.values.get(column)), row.published.get(column)
+                texts.append(text if printed is None else f"{text} ({percent(printed)})")
+            rows.append(texts)
+        return Table([*named, "Method", "Retention %", "Kept %", *titles], rows, len(named) + 1)
 
     def _sentences(self) -> list[str]:
         """The explanation of the brackets, and the notes."""
@@ -134,23 +141,14 @@ class PaperTable:
         return [*([f"In brackets: published, {source()}."] if shown else []), *self.notes]
 
 
-def title_of(benchmark: str) -> str:
-    """Display name of a benchmark."""
-    return facts_of(benchmark).title or benchmark
-
-
-def paper_column(benchmark: str) -> PaperColumn:
+def _columns(benchmark: str) -> PaperColumn:
     """The columns of a benchmark; benchmarks that papers do not print have one, at the end."""
     return facts_of(benchmark).paper_column or PaperColumn(order=sys.maxsize)
 
 
 def _is_only(benchmark: str, column: str) -> bool:
     """Whether the benchmark has no other column."""
-    return column == "overall" and not paper_column(benchmark).values
-
-
-# Cells of a row by benchmark.
-_Own = dict[str, CellSummary]
+    return column == "overall" and not _columns(benchmark).values
 
 
 def paper_table(
@@ -171,82 +169,67 @@ def paper_table(
     harnesses = [next(filter(cell.protocol.startswith, HARNESSES), "") for cell in cells]
     setups = setups_of([replace(c, protocol=h) for c, h in zip(cells, harnesses, strict=True)])
     names = dict(zip(setups, setup_names(setups, ["harness"]), strict=True))
-    # (Setup, number of earlier cells of the same setup and name, name) -> cells.
-    members: dict[tuple[Setup, int, str], _Own] = {}
+    # (Setup, number of earlier cells of the same setup and name, name) -> cells by benchmark.
+    members: dict[tuple[Setup, int, str], dict[str, CellSummary]] = {}
     for cell, setup in zip(cells, setups, strict=True):
         keys = ((setup, copy, cell.name) for copy in count())
         key = next(one for one in keys if cell.benchmark not in members.get(one, ()))
         members.setdefault(key, {})[cell.benchmark] = cell
     by_benchmark = {cell.benchmark: cell for cell in cells}
-    benchmarks = sorted(by_benchmark, key=lambda name: (paper_column(name).order, name))
-    titles = {name: _title_with_metric(by_benchmark[name]) for name in benchmarks}
+    benchmarks = sorted(by_benchmark, key=lambda name: (_columns(name).order, name))
+    plain = {name: facts_of(name).title or name for name in benchmarks}
     others = [n for n in benchmarks if by_benchmark[n].metric != ACCURACY.name]
+    titles = {n: f"{plain[n]} {metric_title(by_benchmark[n])}" for n in others}
     mixed = not have_one_headline(cells)
     averaged = [n for n in benchmarks if not mixed or n not in others]
-    rows = {key: _row(key, own, names, averaged, published) for key, own in members.items()}
-    fulls = {key[:2]: key for key in reversed(rows) if _is_full(members[key])}
-    for key, row in rows.items():
-        full = fulls.get(key[:2]) or fulls.get((key[0], 0))
-        if full and _same_questions(members[key], members[full]):
-            row.values[SHARE] = _share(row.values, rows[full].values)
+    rows = {}
+    for (setup, copy, name), own in members.items():
+        first = next(iter(own.values()))
+        method = first.series + (f" ({first.run_id})" if copy else "")
+        row = PaperRow(own, names[setup], method, setup.harness or "")
+        _fill(row, averaged, published)
+        rows[setup, copy, name] = row
+    fulls = {key[:2]: row for key, row in reversed(rows.items()) if row.first.is_baseline}
+    for (setup, copy, _), row in rows.items():
+        full = fulls.get((setup, copy)) or fulls.get((setup, 0))
+        if full and _same_questions(row.cells, full.cells):
+            row.values[SHARE] = _share(row.values, full.values)
         if full and row.published:
-            row.published[SHARE] = _share(row.published, rows[full].published)
+            row.published[SHARE] = _share(row.published, full.published)
     order = list(names)
     ranked = sorted(
-        rows, key=lambda key: (order.index(key[0]), not _is_full(members[key]), rows[key].retention)
+        rows.items(),
+        key=lambda one: (order.index(one[0][0]), not one[1].first.is_baseline, one[1].retention),
     )
     if mixed:
-        what = f"are of {', '.join(map(title_of, averaged))}" if averaged else "are left out"
-        listed = ", ".join(f"{metric_title(by_benchmark[n])} of {title_of(n)}" for n in others)
+        what = f"are of {', '.join(plain[n] for n in averaged)}" if averaged else "are left out"
+        listed = ", ".join(f"{metric_title(by_benchmark[n])} of {plain[n]}" for n in others)
         notes = [*notes, f"Avg. and Perf. % {what}; {listed} is in no mean with accuracies."]
-    columns = [(n, part) for n in benchmarks for part in (*paper_column(n).values, "overall")]
+    columns = [(n, part) for n in benchmarks for part in (*_columns(n).values, "overall")]
     return PaperTable(
         (*columns, AVERAGE, SHARE),
-        tuple(rows[key] for key in ranked),
-        titles,
+        tuple(row for _, row in ranked),
+        plain | titles,
         (*notes, *(caveats(cells) if published else ())),
         with_published=published,
     )
 
 
-def _title_with_metric(cell: CellSummary) -> str:
-    """Name of a cell's benchmark, with its headline metric unless that is accuracy."""
-    title = title_of(cell.benchmark)
-    return title if cell.metric == ACCURACY.name else f"{title} {metric_title(cell)}"
-
-
-def _row(
-    key: tuple[Setup, int, str],
-    own: _Own,
-    names: Mapping[Setup, str],
-    averaged: Sequence[str],
-    published: bool,
-) -> PaperRow:
-    """Build one row from the cells of a method; Avg. requires all benchmarks of the table."""
-    setup, copy, _ = key
-    first = next(iter(own.values()))
-    shares = [c.equivalent_retention for c in own.values() if c.equivalent_retention is not None]
-    row = PaperRow(
-        model=names[setup],
-        protocol=setup.harness or "",
-        method=first.series + (f" ({first.run_id})" if copy else ""),
-        retention=first.retention_requested,
-        kept=fmean(shares) if shares else None,
-    )
-    for name, cell in own.items():
-        parts = cell.headline_by.get(paper_column(name).group, {})
-        found = {part: parts.get(part) for part in paper_column(name).values}
+def _fill(row: PaperRow, averaged: Sequence[str], published: bool) -> None:
+    """Add the scores of a row's cells; Avg. requires all benchmarks of the table."""
+    for name, cell in row.cells.items():
+        parts = cell.headline_by.get(_columns(name).group, {})
+        found = {part: parts.get(part) for part in _columns(name).values}
         for part, one in {**found, "overall": cell.headline}.items():
             row.values[name, part] = one.value if one else None
-    for name, columns in published_scores(first).items() if published else ():
+    for name, columns in published_scores(row.first).items() if published else ():
         row.published |= {(name, column): score for column, score in columns.items()}
     for values in filter(None, (row.values, row.published)):
         known = [value for n in averaged if (value := values.get((n, "overall"))) is not None]
         values[AVERAGE] = fmean(known) if known and len(known) == len(averaged) else None
-    return row
 
 
-def _same_questions(own: _Own, full: _Own) -> bool:
+def _same_questions(own: Mapping[str, CellSummary], full: Mapping[str, CellSummary]) -> bool:
     """Whether two rows have the same questions, as far as recorded."""
     return all(
         one.questions_digest == full[name].questions_digest
@@ -254,11 +237,6 @@ def _same_questions(own: _Own, full: _Own) -> bool:
         for name, one in own.items()
         if name in full
     )
-
-
-def _is_full(own: _Own) -> bool:
-    """Whether the cells of a row are `full`."""
-    return next(iter(own.values())).is_baseline
 
 
 def _share(values: Values, full: Values) -> float | None:

@@ -33,7 +33,7 @@ from tango_core.compressors.flashvid.trees import (
 )
 from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, INNER, Hybrid, Steps
 from tango_core.compressors.in_llm.fastv import FastVStep
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Cosine, Count, Ratio
 from tango_core.compressors.stop import checked_stop, stop_for
 from tango_core.errors import InputError
 from tango_core.latency import NO_TIMER, LatencyProfile
@@ -163,18 +163,11 @@ class FlashVID(Hybrid):
     checks_in_plan: ClassVar[bool] = True
     inner_steps: ClassVar[Steps] = {"fastv": FastVStep, **INNER}
 
-    option_ranges: ClassVar[Ranges] = {
-        "num_segments": at_least(1),
-        "tau": (-1, 1),
-        "link_tau": (-1, 1),
-        "salient_ratio": (0, 1),
-    }
-
     selection: Literal["v2", "v1", "div", "attention"] | None = None
-    num_segments: int | None = None
-    tau: float = 0.9
-    link_tau: float = 0.8
-    salient_ratio: float = 0.7
+    num_segments: Count | None = None
+    tau: Cosine = 0.9
+    link_tau: Cosine = 0.8
+    salient_ratio: Ratio = 0.7
     tree_mean: Literal["mean", "official"] = "mean"
     inner: Literal["published"] | Mapping[str, Any] | None = field(default="published", hash=False)
     stop: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -278,8 +271,7 @@ class FlashVID(Hybrid):
                 torch.bmm(block, scene[frames, :, None], out=relevance[frames, :, None])
         norms = products.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
         if self.selection == "attention":
-            assert features.attention is not None
-            return pick_attended(features.attention, counts), norms
+            return pick_attended(features.signal("attention"), counts), norms
         inverse = norms.clamp(min=1e-12).reciprocal()
         products.mul_(inverse[:, None]).mul_(inverse[..., None])
         distances = products.neg_().add_(1.0).clamp_(min=0)
@@ -291,8 +283,7 @@ class FlashVID(Hybrid):
 
     def _attention(self, features: VisualFeatures, in_scene: Tensor) -> Tensor:
         """(T, L) float32 attention, minus sink scores per scene with `stop`."""
-        assert features.attention is not None
-        attention = features.attention.float()
+        attention = features.signal("attention").float()
         stop = stop_for(self.stop, features)
         if stop is None:
             return attention

@@ -37,13 +37,9 @@ class PyramidDrop(StagedPruner):
     """
 
     renumbers: ClassVar[bool] = True
+    first_layer: ClassVar[int] = 0  # a stage uses the attention of the following layer
 
     ratios: tuple[float, ...] = (0.5, 0.25, 0.125)
-
-    @property
-    def first_layer(self) -> int:
-        """0: a stage uses the attention of the following layer, so no layer must run before."""
-        return 0
 
     def attention_layers(self, num_layers: int) -> tuple[int, ...]:
         """The stages themselves."""

@@ -105,12 +105,10 @@ class CDPruner(QuestionReading):
     def _quality(self, features: VisualFeatures, units: Tensor) -> Tensor:
         """(T, L) float64 relevance in (0, 1]; `units` are the tokens, scaled to length 1."""
         if self.relevance == "clip_text":
-            assert features.text_aligned is not None
-            units, text, sign = _unit(features.text_aligned), features.aligned_question, -1
+            units, sign = _unit(features.signal("text_aligned")), -1
         else:
-            text, sign = features.question, 1
-        assert text is not None
-        text = text.to(units)
+            sign = 1
+        text = features.signal(self.question_field).to(units)
         if self.relevance == "lm_mean":
             text = text.mean(dim=0, keepdim=True)
         relevance = sign * (units @ _unit(text).mean(dim=0))

@@ -78,8 +78,8 @@ class LayerAttention:
             ValueError: If there is no layer.
         """
         attention = self._attention()
-        rows = rows.to(self._device)
         normed = self._normed()
+        rows = rows.to(normed.device)
         queries = self._heads("q", normed[rows], rows).float()
         keys = self._heads("k", normed).float()
         keys = keys.repeat_interleave(len(queries) // len(keys), dim=0)
@@ -94,16 +94,10 @@ class LayerAttention:
         keys = self._heads("k", self._normed())
         return keys.transpose(0, 1).flatten(start_dim=1).to(self.states.device)
 
-    @property
-    def _device(self) -> torch.device:
-        """The layer's device."""
-        return self.layer.input_layernorm.weight.device  # type: ignore[no-any-return]
-
     def _normed(self) -> Tensor:
         """(S, D) input of the layer after its input norm."""
-        return self.layer.input_layernorm(  # type: ignore[no-any-return]
-            self.states.to(self._device)
-        )
+        norm = self.layer.input_layernorm
+        return norm(self.states.to(norm.weight.device))  # type: ignore[no-any-return]
 
     def _attention(self) -> Any:
         """The layer's attention module; raises if there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,34 +45,20 @@ class Layout(PromptLayout):
         existed), or leave the gaps of the dropped tokens (`"original"`: text after the clip is
         where it would be at full length).
         """
-        layout = lay_out_clip(video.indices, video.grid, self.newlines)
-        clip_positions, length = layout.positions, layout.full_length
+        order, places, length = lay_out_clip(video.indices, video.grid, self.newlines)
         if positions == "renumbered":
-            clip_positions, length = torch.arange(len(clip_positions)), len(clip_positions)
+            places, length = torch.arange(len(order)), len(order)
         newline = self.newline[None]
         # Order -1, a newline, picks the last row.
         rows = torch.cat([video.tokens.to(newline), newline])
         indices = torch.cat([video.indices.cpu(), video.indices.new_tensor([-1]).cpu()])
-        clip = VisualTokens(rows[layout.order.to(rows.device)], indices[layout.order], video.grid)
-        return [clip], clip_positions, length
+        clip = VisualTokens(rows[order.to(rows.device)], indices[order], video.grid)
+        return [clip], places, length
 
 
-@dataclass(frozen=True, eq=False)
-class ClipLayout:
-    """A clip's part of the sequence, newlines included.
-
-    Attributes:
-        order: (V,) int64 index of the kept token at every entry; -1 for a newline.
-        positions: (V,) int64 ascending positions of the entries in the full sequence's clip.
-        full_length: Tokens of the clip's part of the full sequence.
-    """
-
-    order: Tensor
-    positions: Tensor
-    full_length: int
-
-
-def lay_out_clip(indices: Tensor, grid: tuple[int, int, int], newlines: Newlines) -> ClipLayout:
+def lay_out_clip(
+    indices: Tensor, grid: tuple[int, int, int], newlines: Newlines
+) -> tuple[Tensor, Tensor, int]:
     """Insert the newlines of a clip.
 
     `"one_token"` is LLaVA-OneVision: one newline after the clip. `"grid"` is LLaVA-Video: one after
@@ -85,24 +70,25 @@ def lay_out_clip(indices: Tensor, grid: tuple[int, int, int], newlines: Newlines
         indices: (K,) int64 ascending flat positions of the kept tokens.
         grid: (T, H, W) before compression.
         newlines: Where they go.
+
+    Returns:
+        (V,) int64 index of the kept token at every place, -1 for a newline; (V,) int64 ascending
+        positions of the places in the full sequence's clip; tokens of the full sequence's clip.
     """
     num_frames, height, width = grid
     order = torch.arange(len(indices))
     indices = indices.cpu()
     if newlines == "one_token":
         num_total = num_frames * height * width
-        return ClipLayout(
-            order=torch.cat([order, order.new_tensor([-1])]),
-            positions=torch.cat([indices, indices.new_tensor([num_total])]),
-            full_length=num_total + 1,
-        )
+        end, newline = indices.new_tensor([num_total]), order.new_tensor([-1])
+        return torch.cat([order, newline]), torch.cat([indices, end]), num_total + 1
     rows = indices // width
     occupied = torch.unique_consecutive(rows)
     # In the full sequence a row is `width` tokens and its newline, and so are positions unique.
     positions = torch.cat([indices + rows, occupied * (width + 1) + width])
     sources = torch.cat([order, torch.full_like(occupied, -1)])
     positions, ascending = positions.sort()
-    return ClipLayout(sources[ascending], positions, num_frames * height * (width + 1))
+    return sources[ascending], positions, num_frames * height * (width + 1)
 
 
 _SENTENCE = (

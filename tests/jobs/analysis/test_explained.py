@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from jobs.analysis.coverage import TIME_PARTS, Coverage, correlations
-from jobs.analysis.evidence import ENDS, bins_of, cell_table, explained
+from jobs.analysis.methods import (
+    ENDS,
+    bins_of,
+    by_cell,
+    cell_table,
+    correlations,
+    explained,
+    measured,
+)
 from jobs.config.recipe import RecipeError
-from tango_core.analysis import coverage
-from tango_core.analysis.coverage import nearest_kept
-from tango_core.compressors import build_method
-from tango_core.types import VisualFeatures
 
 NAME = "topk r=0.1"
 
@@ -95,12 +97,12 @@ def test_bins_hold_their_upper_end(share, number):
 def test_correlations_within_methods_and_within_retentions():
     """More coverage is better at every retention; more tokens say nothing there."""
     cells = cells_of(*((series, share) for share in (0.25, 0.5) for series in "abcd"))
-    found, scores = Coverage(), []
+    rows, scores = [], []
     for at, (cache, share) in enumerate(zip(cells["cache"], cells["retention"], strict=True)):
         cosines = np.full((2, 4), 0.5 + at % 4 / 10 + share / 5)
-        found.add_cosines(cache, cosines, round(8 * share), (2, 2))
+        rows.append({"cache": cache, **measured(cosines), "kept": 8 * share, "total": 8})
         scores.append(0.2 + at % 4 / 10 + (share - 0.25) * 0.4)
-    table = correlations(found.cells(cells).assign(score=scores))
+    table = correlations(by_cell(cells, pd.DataFrame(rows)).assign(score=scores))
     row = table.loc["methods at one retention (mean over retentions)"]
     assert row[["cells", "mean", "tail", "worst"]].tolist() == pytest.approx([8, 1, 1, 1])
     assert pd.isna(row["kept"])
@@ -109,36 +111,12 @@ def test_correlations_within_methods_and_within_retentions():
     assert "retentions of one method (mean over methods)" not in table.index  # of two cells each
 
 
-@pytest.mark.parametrize("name", ["full", "divprune", "pool_time"])
-def test_cosines_are_those_of_brute_force_in_blocks_too(name, monkeypatch):
-    monkeypatch.setattr(coverage, "_AT_ONCE", 7)
-    tokens = torch.randn(5, 12, 8, generator=torch.Generator().manual_seed(0))
-    features = VisualFeatures(tokens, (3, 4), torch.arange(5, dtype=torch.float64))
-    retention = {} if name == "full" else {"retention": 0.4}
-    video = build_method(name, **retention).compressor.compress(features)
-    unit, kept = (one / one.norm(dim=-1, keepdim=True) for one in (tokens, video.tokens))
-    expected = torch.einsum("tld,kd->tlk", unit, kept).amax(dim=-1)
-    torch.testing.assert_close(nearest_kept(tokens, video), expected, atol=1e-5, rtol=0)
-
-
-def test_coverage_over_clips_of_any_length_and_grid():
+def test_coverage_over_clips_of_any_length():
     rng = np.random.default_rng(1)
     clips = [rng.uniform(-1, 1, shape) for shape in ((8, 12), (8, 12), (3, 12), (2, 20))]
-    found, cells = Coverage(), cells_of(("a", 0.1))
-    for cosines in clips:
-        found.add_cosines("a r=0.1", cosines, 6, (4, cosines.shape[1] // 4))
-    row = found.cells(cells).iloc[0]
+    rows = [{"cache": "a r=0.1", **measured(one), "kept": 6, "total": one.size} for one in clips]
+    row = by_cell(cells_of(("a", 0.1)), pd.DataFrame(rows)).iloc[0]
     tails = [np.sort(one.ravel())[: max(1, round(one.size / 20))].mean() for one in clips]
     expected = [[one.mean() for one in clips], tails, [one.min() for one in clips]]
     assert row[["mean", "tail", "worst"]].tolist() == pytest.approx(np.mean(expected, axis=1))
     assert row["kept"] == pytest.approx(24 / sum(one.size for one in clips))
-    mean, worst = found.by_position("a r=0.1")
-    frames = np.concatenate(clips[:3])
-    np.testing.assert_allclose(mean.ravel(), frames.mean(axis=0))
-    np.testing.assert_allclose(worst.ravel(), frames.min(axis=0))
-    # The clip of two frames shows its first in part 0 and its second in the middle.
-    parts = found.by_time(cells["cache"]).set_index("part")
-    assert list(parts.index) == list(range(TIME_PARTS))
-    in_middle = [clips[0][4], clips[1][4], clips[3][1]]
-    assert parts.loc[4, "mean"] == pytest.approx(np.mean([one.mean() for one in in_middle]))
-    assert parts.loc[4, "worst"] == min(one.min() for one in in_middle)

@@ -28,7 +28,7 @@ print(json.dumps(said))
 """
 LINES = {
     "tango ru": ["runs"],
-    "tango runs ": ["ls", "show", "rm", "compare", "replicates"],
+    "tango runs ": ["ls", "show", "rm", "compare"],
     "tango runs show 2025": ["20250301-first", "20250302-second"],
     "tango runs show --root other ": ["20250303-third"],
     "tango evaluate recipe.yaml --resu": ["--resume"],

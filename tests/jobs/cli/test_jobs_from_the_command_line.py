@@ -12,6 +12,7 @@ from pathlib import Path
 import methods_as_files
 import pytest
 import yaml
+from jobs_for_tests import write_recipe
 
 import jobs
 from tango_core import describe_model
@@ -22,19 +23,7 @@ ROOT = Path(jobs.__file__).parents[1]
 @pytest.fixture
 def recipe(tmp_path):
     """Writes a recipe with changes to its sections."""
-
-    def write(**changes) -> str:
-        content = {
-            "benchmark": {"name": "shapes"},
-            "model": {"name": "tiny"},
-            "method": {"name": "tango", "retention": 0.1},
-            "executor": "local",
-            **changes,
-        }
-        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
-        return "recipe.yaml"
-
-    return write
+    return lambda **changes: write_recipe(tmp_path, **changes).name
 
 
 def test_evaluate_leaves_every_file_of_the_contract(tango, recipe, tmp_path):
@@ -157,4 +146,4 @@ def test_a_method_that_keeps_the_contract_and_one_that_breaks_it(tango, own_meth
     code, out, _ = tango("check-method", own_method, "--set", "retention=0.9", "--set", "skip=9")
     assert code == 1
     failed = [line for line in out.splitlines() if line.startswith("FAILED  ")]
-    assert any(": clip one-frame, float32, retention 0.9: " in line for line in failed)
+    assert any(": clip one-frame, torch.float32, retention 0.9: " in line for line in failed)

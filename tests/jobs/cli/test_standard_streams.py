@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from jobs_for_tests import write_recipe
 
 from jobs.cli.standard_streams import code_of_output, has_no_reader, lasting_streams
 
@@ -46,12 +47,7 @@ with open("codes.json", "w") as file:
 
 def run_all(folder, stdout):
     """Command line -> (exit code, lines on standard error)."""
-    recipe = {
-        "benchmark": {"name": "shapes"},
-        "model": {"name": "tiny"},
-        "method": {"name": "topk", "retention": 0.1},
-    }
-    (folder / "recipe.yaml").write_text(json.dumps({**recipe, "limit": 2}))
+    write_recipe(folder, limit=2)
     (folder / "clip").mkdir()
     ended = subprocess.run(
         [sys.executable, "-c", RUN_ALL, str(folder), json.dumps(list(LINES))],

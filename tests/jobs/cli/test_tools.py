@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from jobs_for_tests import write_recipe
 from numbered_videos import write_clip
 
 from jobs.config.overrides import RECIPES
@@ -24,14 +25,8 @@ def recipe(tmp_path, video):
     rows = [{"video": video, "question": "What moves?"}, {"video": video, "start": 0.5, "end": 1.5}]
     table = tmp_path / "questions.jsonl"
     table.write_text("\n".join(json.dumps({"question": "Why?", **row}) for row in rows))
-    content = {
-        "benchmark": {"name": "custom", "root": str(table)},
-        "model": {"name": "tiny", "num_frames": 3},
-        "method": {"name": "tango", "retention": 0.2},
-        "executor": "local",
-    }
-    (tmp_path / "recipe.yaml").write_text(json.dumps(content))
-    return "recipe.yaml"
+    benchmark = {"name": "custom", "root": str(table)}
+    return write_recipe(tmp_path, benchmark=benchmark, model={"name": "tiny", "num_frames": 3}).name
 
 
 @pytest.mark.parametrize(

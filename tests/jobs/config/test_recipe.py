@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import pytest
 import yaml
+from jobs_for_tests import RECIPE, write_recipe
 
 from jobs.config.overrides import MAX_BYTES, YamlError, load_yaml, with_overrides
 from jobs.config.recipe import (
@@ -22,11 +23,6 @@ from jobs.config.recipe import (
 from tango_core.benchmarks import build_benchmark
 from tango_core.compressors import CONTROLS
 
-RECIPE = {
-    "benchmark": {"name": "shapes"},
-    "method": {"name": "tango", "retention": 0.1},
-}
-
 
 def parse(**changes):
     return parse_job({**RECIPE, **changes}, "recipe.yaml")
@@ -34,9 +30,7 @@ def parse(**changes):
 
 @pytest.fixture
 def recipe(tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump({**RECIPE, "model": {"name": "tiny"}}))
-    return path
+    return write_recipe(tmp_path)
 
 
 def test_the_resolved_job_is_a_recipe_for_the_same_job(recipe):
@@ -139,14 +133,7 @@ def test_overrides_change_a_copy_of_the_recipe(recipe, overrides, expected):
 
 @pytest.fixture
 def listed(tmp_path):
-    content = {
-        "benchmark": {"name": "shapes"},
-        "model": {"name": "tiny", "num_frames": [4, 8]},
-        "methods": [{"name": "full"}],
-    }
-    path = tmp_path / "frames.yaml"
-    path.write_text(yaml.safe_dump(content))
-    return path
+    return write_recipe(tmp_path, model={"name": "tiny", "num_frames": [4, 8]})
 
 
 def test_lists_of_the_input_stand_for_one_job_each(listed):
@@ -228,7 +215,7 @@ QWEN = {"name": "qwen3-vl-8b"}
 SUBTITLED = {"name": "videomme", "root": "/data"}
 SAME = [
     {"engine": "native"},
-    {"executor": "local"},
+    {"executor": "ray"},
     {"pools": {"answer": {"num_actors": 4, "num_gpus": 1}}},
     {"decode": {"timeout_s": 7}},
     {"max_failures": 3},
@@ -253,8 +240,7 @@ OF_PROMPTS = [{"empty_blocks": "drop"}, {"outer_marks": True}, {"companions": "a
 
 
 def job(**changes):
-    content = {"benchmark": {"name": "shapes"}, "method": {"name": "tango", "retention": 0.1}}
-    return parse_job({**content, "model": {"name": "tiny"}, **changes}, "recipe.yaml")
+    return parse_job({**RECIPE, **changes}, "recipe.yaml")
 
 
 @pytest.mark.parametrize(

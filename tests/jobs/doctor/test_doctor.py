@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from dataclasses import replace
 from importlib import import_module
 from operator import getitem
 
@@ -14,6 +12,7 @@ import pytest
 import torch
 from doctor_results import job, result_of
 from fresh_python import printed_by
+from jobs_for_tests import write_recipe
 from releases import videomme_release
 
 from jobs.doctor import checks
@@ -103,24 +102,15 @@ def test_pools_are_compared_with_a_cluster(local_ray):
     assert "lower pools.compress.num_actors" in result.text
 
 
-def test_annotations_and_places_of_generated_clips_are_found_or_missed(tmp_path):
+def test_annotations_are_opened_and_generated_clips_are_not_written(tmp_path):
     videomme_release(tmp_path)
     (there,) = job(benchmark={"name": "videomme", "root": str(tmp_path)}).all_benchmarks
-    result = result_of(checks.benchmark, there)
-    assert result.status == "ok"
-    assert f"tango data check videomme {tmp_path}" in result.text
-    result = result_of(checks.benchmark, replace(there, root=str(tmp_path / "none")))
-    assert result.status == "problem"
-    assert "is not a folder" in result.text
+    assert f"tango data check videomme {tmp_path}" in result_of(checks.benchmark, there).text
     clips = tmp_path / "clips"
     clips.mkdir()
     (here,) = job(benchmark={"name": "shapes", "root": str(clips)}).all_benchmarks
-    assert result_of(checks.benchmark, here).status in ("ok", "note")
+    assert result_of(checks.benchmark, here).status == "ok"
     assert list(clips.iterdir()) == []
-    (clips / "file").write_text("here")
-    result = result_of(checks.benchmark, replace(here, root=str(clips / "file")))
-    assert result.status == "problem"
-    assert "benchmark.root" in result.text
 
 
 @pytest.mark.gpu
@@ -227,13 +217,7 @@ def test_a_machine_that_runs_the_tests_has_no_problem_and_keeps_nothing(doctor, 
 
 
 def test_a_recipe_adds_what_it_names(doctor, tmp_path):
-    recipe = {
-        "benchmark": {"name": "shapes"},
-        "model": {"name": "tiny"},
-        "method": {"name": "full"},
-        "executor": "local",
-    }
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    write_recipe(tmp_path)
     code, found = doctor("recipe.yaml", "--set", "model.num_frames=[4, 8]")
     assert tuple(found) == ("recipe", *MACHINE, "model", "methods", "benchmark", "Ray")
     assert code == 0, found
@@ -242,14 +226,14 @@ def test_a_recipe_adds_what_it_names(doctor, tmp_path):
 
 
 def test_every_mistake_has_its_line_and_the_exit_code_is_1(doctor, tmp_path):
-    recipe = {
-        "benchmark": {"name": "mlvu", "root": "nowhere"},
-        "model": {"path": "/no/such"},
-        "method": {"name": "tango", "retention": 2},
-        "pools": {"decode": {"num_cpus": 4096}},
-        "decode": {"decoder": "pyav"},
-    }
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    write_recipe(
+        tmp_path,
+        benchmark={"name": "mlvu", "root": "nowhere"},
+        model={"path": "/no/such"},
+        method={"name": "tango", "retention": 2},
+        pools={"decode": {"num_cpus": 4096}},
+        executor="auto",
+    )
     places = ["--output", "recipe.yaml/runs", "--cache", "nonsense://bucket"]
     code, found = doctor("recipe.yaml", *places, "--tracking-uri", "http://127.0.0.1:1")
     assert code == 1

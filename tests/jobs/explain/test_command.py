@@ -12,10 +12,10 @@ import yaml
 from fake_answers import cell, facts_of, fake_answers, summary_json, write_run
 from releases import videomme_release
 
-from jobs.explain.causes import RULE
+from jobs.explain.explanation import RULE
 from jobs.harness.predictions import answer_rows
 from jobs.results.facts import JobFacts
-from pipeline.stages.answer_rows import prompt_digest
+from pipeline.stages.answer import prompt_digest
 from tango_core.benchmarks import build_benchmark
 from tango_core.compressors import build_method
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from planted_deviations import DEVIATIONS, Deviation, base_run
-from planting import by_cause, plant
+from planted_deviations import DEVIATIONS, Deviation, base_run, by_cause, plant
 
-from jobs.explain.causes import NOTHING
-from jobs.explain.explanation import explained, rounded_points
+from jobs.explain.explanation import NOTHING, explained, rounded_points
 from tango_core.metrics import MEAN_IOU, RECALL_07
 
 # Pairs whose causes meet in another way each: all pairs are in the slow test.

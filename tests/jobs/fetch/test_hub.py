@@ -48,12 +48,6 @@ def test_all_pages_of_a_list_are_read_and_a_busy_one_is_asked_again(server, hub)
     assert {file.path for file in hub().files()} == set(FILES)
 
 
-def test_facts_of_a_commit(server, hub):
-    sha = server.publish(DATA, FILES, gated=True, licence="mit")
-    commit = hub()
-    assert (commit.sha, commit.gated, commit.licence) == (sha, True, "mit")
-
-
 @pytest.mark.parametrize("token", [None, OTHER])
 def test_a_gated_repository_says_where_access_is_asked_for(monkeypatch, server, message, token):
     if token:

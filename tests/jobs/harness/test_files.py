@@ -20,7 +20,7 @@ from jobs.harness.predictions import (
     write_vlmevalkit,
 )
 from pipeline.rows import ANSWER
-from pipeline.stages.answer_rows import prompt_digest
+from pipeline.stages.answer import prompt_digest
 from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, NO_REPLY, NOT_LOADED
 from tango_core.benchmarks.tables import read_rows
 from tango_core.types import Prompt

@@ -33,8 +33,8 @@ class TestCompareRuns:
         assert "b/job.yaml" in words
         assert {path.name for path in (tmp_path / "out").iterdir()} == {
             "report.html", "summary.json", "table.md", "table.csv", "table.tex", "plots",
-            "paper_table.md", "paper_table.csv", "paper_table.tex", "grid.md", "breakdowns.md",
-            "breakdowns.csv", "differences_by_group.csv",
+            "paper_table.md", "paper_table.csv", "paper_table.tex", "breakdowns.md",
+            "breakdowns.csv",
         }  # fmt: skip
 
     def test_answers_that_are_lost_are_counted_below_every_table(self, tmp_path):
@@ -63,7 +63,6 @@ class TestCompareRuns:
         for name in ("table.md", "table.tex", "paper_table.md", "paper_table.tex"):
             text = (tmp_path / "out" / name).read_text().replace("{-}", "-")
             assert text.count(note) == 1, name
-        assert "Difference to" not in (tmp_path / "out" / "grid.md").read_text()
 
     def test_several_runs_need_a_place_to_write_to(self, tmp_path):
         with pytest.raises(ValueError, match="--output"):

@@ -1,12 +1,12 @@
 """The first answers of a report: what is best, which differences are significant, faults."""
 
 import html
-from dataclasses import replace
 
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
+from report_page import Page
 
-from jobs.report.compare import compared_runs
+from jobs.report.compare import compared_runs, report_runs
 from jobs.report.page import Contents, overview_of
 from jobs.results.comparisons import against_controls
 
@@ -18,19 +18,24 @@ CELLS = [
 WRONG = {"random": 0.6, "tango": 0.02, "topk": 0.04}
 
 
+def run_of(folder, cells=CELLS, wrong=WRONG, **made):
+    """A run in which a share of the questions is wrong, by method."""
+    facts = facts_of(*cells)
+    answers = fake_answers(facts, **{"unparsed": 0, **made})
+    number = answers.groupby("cell").cumcount()
+    answers["correct"] = [
+        n % 100 >= 100 * wrong.get(method, 0)
+        for n, method in zip(number, answers["method"], strict=True)
+    ]
+    return write_run(folder / "run", answers, facts)
+
+
 @pytest.fixture
 def answered(tmp_path_factory):
-    def make(cells=CELLS, wrong=WRONG, **made):
-        facts = facts_of(*cells)
-        answers = fake_answers(facts, **{"unparsed": 0, **made})
-        number = answers.groupby("cell").cumcount()
-        answers["correct"] = [
-            n % 100 >= 100 * wrong.get(method, 0)
-            for n, method in zip(number, answers["method"], strict=True)
-        ]
-        found = compared_runs([write_run(tmp_path_factory.mktemp("run") / "run", answers, facts)])
+    def make(cells=CELLS, **made):
+        found = compared_runs([run_of(tmp_path_factory.mktemp("run"), cells, **made)])
         controlled = against_controls(found.cells, found.answers)
-        summary = replace(found.runs[0].summary, cells=found.cells)
+        summary, facts = found.summary_and_facts(several=False)
         given = {"answers": found.answers, "controlled": controlled}
         return overview_of(Contents(summary, facts, {}, found.notes, **given))
 
@@ -69,3 +74,20 @@ def test_methods_whose_replies_cannot_be_read_are_not_ranked(answered):
     found = answered(unparsed=0.5)
     assert found["best"] == ["Methods are not ranked, because too few replies could be read."]
     assert found["differences"] == []
+
+
+def test_a_sentence_per_retention_names_who_beats_the_best_control(tmp_path):
+    cells = [
+        cell("full"),
+        *(cell(name, 0.1) for name in ("random", "fewer_frames", "tango", "topk")),
+    ]
+    wrong = {"random": 0.5, "fewer_frames": 0.4, "topk": 0.4, "tango": 0.02}
+    page = report_runs([run_of(tmp_path, cells, wrong)], tmp_path / "out")
+    words = Page(page.read_text()).words
+    assert "At 10 % the best control is fewer_frames" in words
+    assert "Better than it: tango (+" in words
+    assert "No difference shown: topk (" in words
+    table = (tmp_path / "out" / "controls.md").read_text()
+    assert table.startswith("At 10 % the best control")
+    assert "| shapes | 10 | fewer_frames |" in table
+    assert "where the control fails" in table

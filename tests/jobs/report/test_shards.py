@@ -11,8 +11,7 @@ from fake_answers import facts_of, fake_answers, write_run
 from merged_runs import assert_alike, report
 from report_page import SWEEP
 
-from jobs.report.compare import report_runs
-from jobs.report.shards import told_apart
+from jobs.report.compare import report_runs, told_apart
 from jobs.results.facts import ShardSize
 
 

@@ -7,7 +7,7 @@ import pytest
 from fake_answers import QWEN2_7B, cell, facts_of, fake_answers, unmeasured, write_run
 
 from jobs.report.compare import report_runs
-from jobs.results.baselines import (
+from jobs.results.comparisons import (
     PREVIOUS,
     full_index,
     setup_names,
@@ -143,7 +143,7 @@ def test_tables_hold_the_differences_between_the_two_accuracies(tmp_path):
     assert tango["versus"]["topk"]["difference"] == pytest.approx(expected)
     low, high = tango["versus"]["topk"]["difference_ci95"]
     shown = f"{100 * expected:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
-    for name in ("table.md", "table.tex", "grid.md", "report.html"):
+    for name in ("table.md", "table.tex", "report.html"):
         text = (tmp_path / "out" / name).read_text().replace("$-$", "\N{MINUS SIGN}")
         assert shown.replace("-", "\N{MINUS SIGN}") in text, name
     head, *lines = (tmp_path / "out" / "table.csv").read_text().splitlines()

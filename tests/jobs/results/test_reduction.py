@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from fake_answers import cell, facts_of, fake_answers
+from merged_runs import assert_alike
 from summaries import summarize
 
 from jobs.results.facts import JobFacts
@@ -43,22 +44,6 @@ def write_parts(run_dir, answers, num_parts, seed=0):
 
 def plain(summary):
     return json.loads(json.dumps(summary.to_json()))
-
-
-def assert_alike(one, other):
-    """Equal but for the last digits of sums whose order differs."""
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        for key in one:
-            assert_alike(one[key], other[key])
-    elif isinstance(one, list):
-        assert len(one) == len(other)
-        for left, right in zip(one, other, strict=True):
-            assert_alike(left, right)
-    elif isinstance(one, float):
-        assert one == pytest.approx(other, rel=1e-12, abs=1e-12)
-    else:
-        assert one == other
 
 
 @pytest.mark.parametrize("mode", ["throughput", "profile"])

@@ -28,7 +28,7 @@ class TestFiles:
         run = write_run(tmp_path / "run", fake_answers(facts_of(TANGO)), facts_of(TANGO))
         part = run / "answers" / "part-00001.parquet"
         part.write_bytes(part.read_bytes()[:-20])
-        remedy = r"part-00001\.parquet is damaged .*; --resume run sets it aside and asks"
+        remedy = r"part-00001\.parquet is damaged .*; --resume run asks its questions"
         with pytest.raises(ValueError, match=remedy) as error:
             read_answers(run)
         assert "\n" not in str(error.value)

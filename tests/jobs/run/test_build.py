@@ -18,7 +18,7 @@ from releases import mlvu_release, videomme_release
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import build, executor_of, make_settings
 from pipeline.executors import cluster
-from pipeline.resources.devices import placed
+from pipeline.resources.pools import placed
 from tango_core.errors import InputError
 
 

@@ -1,15 +1,22 @@
-"""Where a run lies: a directory of its own for a new one, the old one for one that goes on."""
+"""Run directories of new and continued runs; sweeps of several jobs."""
 
 from __future__ import annotations
+
+import io
+import json
 
 import pyarrow as pa
 import pytest
 import yaml
 from fake_clock import FakeClock
 from jobs_for_tests import job
+from rich.console import Console
 
 from jobs.config.recipe import RecipeError, parse_job
+from jobs.run.commands import run_jobs
 from jobs.run.driver import FAILURE
+from jobs.run.locations import Locations
+from jobs.run.progress import Display
 from jobs.run.run_dirs import (
     claim,
     find_run,
@@ -170,3 +177,40 @@ def test_an_option_that_an_older_run_does_not_know_is_not_set(tmp_path):
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(older))
     claim(tmp_path, job)
     assert (tmp_path / "job.yaml").read_text() == job.to_yaml()
+
+
+NO_SERVER = "http://127.0.0.1:9"  # nobody listens there; MLflow is not loaded
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return tmp_path_factory.mktemp("shapes")
+
+
+def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):
+    several = [
+        job(shapes, executor="local", limit=1, model={"name": "tiny", "num_frames": count})
+        for count in (2, 4, 8)
+    ]
+
+    said = io.StringIO()
+
+    def swept():
+        where = Locations(tmp_path, tracking_uri=NO_SERVER, continues=True)
+        assert run_jobs(several, where, Display(Console(file=said, width=200))) == 0
+        return sorted(path.name for path in tmp_path.glob("*-shapes-tiny-*f-*"))
+
+    first = swept()
+    assert len(first) == 3
+    (folder,) = tmp_path.glob("*-comparison")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert [cell["num_frames"] for cell in summary["cells"]] == [2, 4, 8]
+    for text in (said.getvalue(), (folder / "paper_table.md").read_text()):
+        assert "| tiny, 4 frames | full | 100 |" in text
+    (tmp_path / first[1] / "summary.json").unlink()
+    finished = (tmp_path / first[0] / "summary.json").stat()
+    assert swept() == first
+    assert (tmp_path / first[0] / "summary.json").stat() == finished
+    assert (tmp_path / first[1] / "summary.json").exists()
+    assert len(list(tmp_path.glob("*-comparison*"))) == 2
+    assert len(swept()) == 6, "all were finished, so all are measured again"

@@ -7,7 +7,7 @@ import sys
 
 import pandas as pd
 import pytest
-import yaml
+from jobs_for_tests import RECIPE, write_recipe
 from jobs_for_tests import run as run_job
 from numbered_videos import write_clip
 from outside_benchmarks import WHOLE_ROWS, write_modules
@@ -31,21 +31,16 @@ def folder(tmp_path_factory):
         sys.modules.pop(name, None)
 
 
-def recipe_of(name, root, **changes):
-    return {
-        "benchmark": {"name": name, "root": str(root)},
-        "model": {"name": "tiny", "num_frames": 2},
-        "method": {"name": "random", "retention": 0.5},
-        "executor": "local",
-        **changes,
-    }
+def recipe_of(name, root):
+    benchmark = {"name": name, "root": str(root)}
+    return {**RECIPE, "benchmark": benchmark, "model": {"name": "tiny", "num_frames": 2}}
 
 
 def test_a_benchmark_that_states_nothing_is_measured_reported_and_checked(tango, tmp_path):
     write_clip(tmp_path / "clip.mp4", 8)
     code, _, err = tango("data", "check", SMALL, tmp_path)
     assert code == 0, err
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe_of(SMALL, tmp_path)))
+    write_recipe(tmp_path, **recipe_of(SMALL, tmp_path))
     code, out, err = tango("evaluate", "recipe.yaml")
     assert code == 0, err
     assert f"on {SMALL}" in out
@@ -160,13 +155,7 @@ def evaluate(tango, tmp_path, monkeypatch):
     write_clip(tmp_path / "clip.mp4", 8)
 
     def call(name):
-        content = {
-            "benchmark": {"name": f"faulty:{name}", "root": str(tmp_path)},
-            "model": {"name": "tiny", "num_frames": 2},
-            "method": {"name": "full"},
-            "executor": "local",
-        }
-        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+        write_recipe(tmp_path, **recipe_of(f"faulty:{name}", tmp_path))
         return tango("evaluate", "recipe.yaml", "--quiet", "--tracking-uri", "http://127.0.0.1:9")
 
     yield call

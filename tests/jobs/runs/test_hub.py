@@ -76,14 +76,8 @@ def test_a_whole_benchmark_gives_scores_that_name_their_source(tango, run, monke
         )
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--format", "hub", "--repository", "answers"), "is not an id of the form owner/name"),
-    ],
-)
-def test_a_wrong_repository_is_one_line(tango, run, options, words):
-    code, _, err = tango("export", run, *options)
+def test_a_wrong_repository_is_one_line(tango, run):
+    code, _, err = tango("export", run, "--format", "hub", "--repository", "answers")
     assert code == 2
-    assert words in err
+    assert "is not an id of the form owner/name" in err
     assert err.count("\n") == 1

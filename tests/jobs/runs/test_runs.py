@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from dataclasses import replace
@@ -180,49 +179,6 @@ def test_compare_prints_a_table_to_paste(root, tango, form, separator):
     assert sum(FINISHED in line for line in cells) == (2 if form == "csv" else 0)
     assert sum(FINISHED[:15] in line for line in cells) == 2
     assert ("Compared on the 30 questions" in out) == (form != "csv")
-
-
-def test_replicates_write_a_table_with_the_mean_of_the_runs(root, tango, tmp_path):
-    code, out, err = tango(
-        "runs", "replicates", FINISHED, OTHER, "--root", root, "--output", tmp_path / "out"
-    )
-    assert code == 0, err
-    assert "is first on average" in out
-    rows = list(csv.DictReader((tmp_path / "out" / "replicates.csv").open()))
-    for row in rows:
-        values = []
-        for name in (FINISHED, OTHER):
-            summary = json.loads((root / name / "summary.json").read_text())
-            (own,) = (one for one in summary["cells"] if one["cell"] == row["cell"])
-            values.append(own["accuracy"])
-        assert [float(row[FINISHED]), float(row[OTHER])] == pytest.approx(values)
-        assert float(row["mean"]) == pytest.approx(sum(values) / 2)
-    assert (tmp_path / "out" / "replicates.svg").read_text().startswith("<svg")
-    page = (tmp_path / "out" / "replicates.md").read_text()
-    assert "![Accuracy by run and method](replicates.svg)" in page
-    assert page.count("| shapes |") == len(rows) == 2
-    assert "not asked the same questions" in page  # 12 and 10 clips
-
-
-def test_replicates_with_equal_names_have_their_folder_in_their_names(root, tango, tmp_path):
-    other = tmp_path / "another" / FINISHED
-    shutil.copytree(root / FINISHED, other)
-    where = ("--root", root, "--output", tmp_path / "out")
-    code, _, err = tango("runs", "replicates", FINISHED, other, *where)
-    assert code == 0, err
-    header = (tmp_path / "out" / "replicates.csv").read_text().splitlines()[0].split(",")
-    assert {f"{root.name}/{FINISHED}", f"another/{FINISHED}"} <= set(header)
-
-
-@pytest.mark.parametrize(
-    ("runs", "words"),
-    [([FINISHED], "two runs or more, got 1"), ([FINISHED, FINISHED], "a run is named twice")],
-)
-def test_one_run_is_no_replicate(root, tango, tmp_path, runs, words):
-    where = ("--root", root, "--output", tmp_path / "out")
-    code, _, err = tango("runs", "replicates", *runs, *where)
-    assert code == 2
-    assert words in err
 
 
 def test_runs_of_a_store_are_listed_shown_and_removed(root, tango):

@@ -79,8 +79,7 @@ class TestSweep:
         )
         assert data.params["version.ray"] == "2.60.0"
         assert data.tags["cache"].startswith("llava-onevision-7b")
-        assert "*untrained*" in data.tags["mlflow.note.content"]
-        assert "| tango r=0.1 | " in data.tags["mlflow.note.content"]
+        assert data.tags["note"] == "untrained"
 
     def test_every_cell_is_a_child_with_its_own_numbers(self, logged_sweep, client):
         run, parent = logged_sweep
@@ -113,8 +112,6 @@ class TestSweep:
         run, parent = logged_sweep
         full, tango = json.loads((run / "summary.json").read_text())["cells"]
         metrics = client.get_run(parent).data.metrics
-        together = (full["accuracy"] + tango["accuracy"]) / 2
-        assert metrics["accuracy"] == pytest.approx(together, abs=1e-4)
         for name, cell_, step in (("full", full, 1000), ("tango", tango, 100)):
             (point,) = client.get_metric_history(parent, f"accuracy/{name}")
             assert (point.value, point.step) == (round(cell_["accuracy"], 4), step)
@@ -158,7 +155,6 @@ def test_one_cell_is_one_run_and_a_resumed_job_may_change_its_pools(tmp_path):
     assert data.metrics["scores/accuracy"] == summary["accuracy"]
     assert (data.tags["cell"], data.tags["retention"]) == ("tango r=0.1", "0.1")
     assert data.params["pools.compress.num_actors"] == "1"
-    assert data.tags["resumed.pools.compress.num_actors"] == "4"
 
 
 class TestTrouble:

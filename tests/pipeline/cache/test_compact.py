@@ -18,8 +18,8 @@ import torch
 
 from pipeline.cache import folders as cache_folders
 from pipeline.cache.directory import TokenCache
-from pipeline.cache.fingerprint import clip_key
 from pipeline.cache.folders import check_entries, compact_cache, find_caches
+from pipeline.cache.names import clip_key
 from pipeline.cache.rows import CacheError, ClipIdentity, Entry
 from pipeline.storage import Storage
 from tango_core.types import CompressedVideo
@@ -88,7 +88,7 @@ def test_a_compacted_cache_lists_and_reads_as_before(root):
 def by_age(cache, numbers):
     """Keys as `compact` takes them; a memory file system keeps no times."""
     keys = [key_of(number) for number in numbers]
-    return keys if cache.storage.is_local else sorted(keys)
+    return keys if cache.storage.store is None else sorted(keys)
 
 
 def test_a_job_that_planned_with_the_files_finds_its_clips_in_the_shard(root):
@@ -114,7 +114,7 @@ def test_shards_are_cut_by_size_and_oldest_first(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_folders, "MAX_CLIPS", 3)
     compact(tmp_path)
     (folder,) = find_caches(str(tmp_path))
-    first, second = folder.shards
+    first, second = folder.of_kind("shard")
     for shard, numbers in ((first, (4, 5, 6)), (second, (1, 2, 3))):
         keys = [one.key for one in folder.locations if one.shard == shard.name]
         assert keys == sorted(map(key_of, numbers))

@@ -197,7 +197,7 @@ def test_flipped_bits_in_a_footer_never_give_other_features(tmp_path, in_shard):
         path.write_bytes(changed)
         cache = pickle.loads(pickle.dumps(cache))  # knows nothing of the file
         try:
-            assert torch.equal(cache.row(KEY).content["tokens"], given.tokens)
+            assert torch.equal(cache.row(KEY).entry["tokens"], given.tokens)
             outcomes["right"] += 1
         except (CacheError, FileNotFoundError):
             outcomes["refused"] += 1

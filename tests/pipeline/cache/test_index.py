@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pipeline.cache.directory import INDEX, Shards, TokenCache, read_index
-from pipeline.cache.fingerprint import digest
 from pipeline.cache.folders import compact_cache, find_caches
+from pipeline.cache.names import digest
 from pipeline.cache.rows import ClipIdentity, Entry
 from tango_core.types import CompressedVideo
 

@@ -24,10 +24,6 @@ def bounded(stage, failure, ledger, where=""):
     return lambda row: next(iter(attempts([row])))
 
 
-def passed_on(row):
-    return replace(row, decoder="done")
-
-
 def deadly(row):
     if row.status == "ok":
         raise WorkerDied

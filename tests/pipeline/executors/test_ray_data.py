@@ -92,7 +92,7 @@ def test_a_stage_on_blocks_gives_a_row_of_its_schema_for_each_row(plans, local_r
     assert on_block.__name__ == "decode_video"
     clips = packed(clips_in(plan.clips.slice(0, 1)))
     (done,) = unpacked(on_block(clips, **DECODE_VIDEO.arguments(plan, Settings())))
-    assert (done.status, done.pixels is None) == ("ok", False)
+    assert (done.status, done.frames is None) == ("ok", False)
 
 
 def test_the_reason_of_a_failed_worker_is_the_line_that_it_raised():

@@ -7,9 +7,8 @@ from answer_rows import answer, has
 from fake_clock import FakeClock
 from faulty_storage import opener
 
-from pipeline.progress.answers import AnswerWriter
+from pipeline.progress.answers import AnsweredClips, AnswerWriter
 from pipeline.progress.parts import AnswerParts
-from pipeline.progress.resume import AnsweredClips
 from pipeline.rows import ANSWER, to_table
 from pipeline.storage import Storage
 from pipeline.storage.seal import DamagedFileError, write_sealed
@@ -93,7 +92,7 @@ def test_a_part_that_is_lost_while_it_is_read_is_named_with_the_remedy(folder, c
             parts.storage = Listed(parts.storage, names)
     lost.unlink()
     for read_all in (reader.whole_clips, reader.names):
-        with pytest.raises(DamagedFileError, match=rf"{lost} is gone.*--resume run sets it"):
+        with pytest.raises(DamagedFileError, match=rf"{lost} is gone.*--resume run asks"):
             list(read_all())
     (table,) = driver.whole_clips()
     assert table["video_id"].to_pylist() == ["v2"]

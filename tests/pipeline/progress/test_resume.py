@@ -6,13 +6,13 @@ import json
 from tempfile import TemporaryDirectory
 
 from pipeline.clips import clip_of
-from pipeline.progress.parts import digests_of
-from pipeline.progress.resume import (
+from pipeline.progress.answers import (
     AnsweredClips,
     Continued,
     read_asked,
     write_asked,
 )
+from pipeline.progress.parts import digests_of
 from pipeline.rows import ANSWER, CLIP, to_table
 from pipeline.storage import Storage
 from tango_core.types import Question, Subtitles, VideoItem

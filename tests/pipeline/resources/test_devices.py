@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from pipeline.clips import Pools
-from pipeline.resources.devices import device_of, doubts, placed, room_for
-from pipeline.resources.pools import ActorPool, PoolError
+from pipeline.resources.pools import ActorPool, PoolError, doubts, placed, room_for
 from pipeline.settings import Settings
 from tango_core.models import describe_model
 
@@ -27,7 +26,8 @@ ON_GPUS = Pools(compress=ActorPool(num_gpus=0.5), answer=ActorPool(num_gpus=1))
     ],
 )
 def test_the_recipe_s_wish_counts_before_what_is_reserved(asked, num_gpus, device):
-    assert device_of(asked, ActorPool(num_gpus=num_gpus)) == device
+    settings = Settings("ray", pools=Pools(compress=ActorPool(num_gpus=num_gpus)), device=asked)
+    assert placed(describe_model("tiny"), settings, "compress").device == device
 
 
 @pytest.mark.parametrize("executor", ["ray", "local"])

@@ -57,10 +57,10 @@ def test_pools_that_can_never_be_scheduled(message):
     [
         (lambda: ActorPool(num_actors=0), "num_actors must be 1 or larger"),
         (lambda: ActorPool(num_actors=(0, 4)), "num_actors must be 1 or larger"),
-        (lambda: ActorPool(num_actors=(4, 2)), r"must be \[least, most\] with .*, got \[4, 2\]"),
+        (lambda: ActorPool(num_actors=(4, 2)), r"must not decrease, got \[4, 2\]"),
         (lambda: ActorPool(num_gpus=-1), "must be 0 or larger"),
         (lambda: ActorPool(num_cpus=float("nan")), "must be 0 or larger"),
-        (lambda: ActorPool(num_gpus=1.5), "must be a whole number"),
+        (lambda: ActorPool(num_gpus=1.5), "must be whole"),
         (lambda: TaskPool(num_cpus=0), "above 0"),
     ],
 )

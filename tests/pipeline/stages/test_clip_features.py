@@ -12,10 +12,9 @@ from pipeline.cache.names import SIGNALS
 from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Clip
 from pipeline.question_groups import groups_of
 from pipeline.rows import clips_in
+from pipeline.runtime.background import Writers
 from pipeline.settings import Settings
-from pipeline.stages.answer import AnswerQuestions, ClipState, MethodRequest
-from pipeline.stages.answer_rows import facts_of
-from pipeline.stages.threads import Writers
+from pipeline.stages.answer import AnswerQuestions, ClipState, MethodRequest, facts_of
 from tango_core.models.llava.encoder import Encoder as LlavaEncoder
 
 UNIFORM = {"name": "uniform", "retention": 0.25}
@@ -74,7 +73,7 @@ def token_sets(plan, row):
     asked = AnswerQuestions(plan.model, plan.methods, plan.caches, {}, plan.features)
     clip = ClipState(row, None)
     for one in plan.methods:
-        facts = facts_of(row, one, None)
+        facts = facts_of(row, one)
         group = groups_of(row, one.method.compressor)[0]
         clip.requests.append(MethodRequest(clip, one, group, [], facts, facts))
     for request in clip.requests:

@@ -10,7 +10,6 @@ from clips import clip
 from numbered_videos import numbers_of, write_folder
 
 from pipeline.clips import Clip
-from pipeline.rows import source_of
 from pipeline.stages.decode import decode_video
 from tango_core.video import FrameSpec, decode_frames
 
@@ -23,27 +22,22 @@ def row(path, start=None, end=None, **more):
     return Clip(path=str(path), clip_start=start, clip_end=end, **about)
 
 
-def pixels_of(result):
-    return np.frombuffer(result.pixels, np.uint8).reshape(result.pixels_shape)
-
-
 def test_a_row_gains_its_frames_and_keeps_everything_else():
     given = row(clip("closed_gop.mp4"), benchmark="shapes", questions=[1, 2])
     result = decode(given)
     expected = decode_frames(given.path, SPEC)
-    np.testing.assert_array_equal(pixels_of(result), expected.pixels)
-    assert result.frame_times == expected.timestamps.tolist()
-    assert source_of(vars(result)) == expected.source is not None
-    assert result.decoder == expected.decoder
+    np.testing.assert_array_equal(result.frames.pixels, expected.pixels)
+    np.testing.assert_array_equal(result.frames.timestamps, expected.timestamps)
+    assert result.frames.source == expected.source is not None
     assert (result.status, result.error, result.warnings) == ("ok", None, [])
     assert result.decode_video_ms > 0
     assert (result.benchmark, result.questions) == (given.benchmark, given.questions)
-    assert given.pixels is None
+    assert given.frames is None
 
 
 def test_a_frame_folder_is_a_video(tmp_path):
     result = decode(row(write_folder(tmp_path / "frames", 8)))
-    assert numbers_of(pixels_of(result)) == list(range(1, 9))
+    assert numbers_of(result.frames.pixels) == list(range(1, 9))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file whose first byte is unreadable")
@@ -75,9 +69,7 @@ def test_a_bad_clip_is_a_failed_row_of_one_line(case, tmp_path):
     spec = FrameSpec(32, size=(32, 64))
     result = decode_video(bad, spec=spec, timeout_s=120, memory_gib=4)
     assert result.status == "decode_failed"
-    assert result.pixels is None
-    assert result.frame_times is None
-    assert source_of(vars(result)) is None
+    assert result.frames is None
     assert result.error.startswith("decode: ")
     assert bad.path in result.error
     assert result.store_fault is None
@@ -147,7 +139,7 @@ class TestDamagedClip:
     def test_it_is_a_failure_of_its_own_that_says_how_to_keep_it(self):
         result = decode(self.given())
         assert result.status == "decode_damaged"
-        assert result.pixels is None
+        assert result.frames is None
         assert result.error.startswith(f"decode: {clip('hole.webm')}: the file is damaged where")
         assert "has lost frames" in result.error
         assert result.error.endswith("set decode.damaged: keep")
@@ -155,7 +147,7 @@ class TestDamagedClip:
     def test_kept_it_has_its_frames_and_a_key_that_no_cache_knows(self):
         result = decode(self.given(), keep_damaged=True)
         assert (result.status, result.error) == ("ok", None)
-        assert pixels_of(result).shape == (8, 32, 64, 3)
+        assert result.frames.pixels.shape == (8, 32, 64, 3)
         assert "has lost frames" in result.damage[0]
         assert result.clip_key != "k"
         other = decode(replace(self.given(), video_id="other"), keep_damaged=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO
@@ -16,7 +14,7 @@ def measured(one_clip):
 
 
 def test_a_clip_is_encoded_once_per_cache_and_measured_each_time(one_clip, measured):
-    profile = json.loads(measured.profile)
+    profile = measured.profile
     assert set(profile) == set(one_clip.plan.caches)
     passes = [times["vision"] for times in profile.values()]
     assert len(set(passes)) == 2
@@ -30,7 +28,7 @@ def test_a_clip_is_encoded_once_per_cache_and_measured_each_time(one_clip, measu
 
 def test_answers_carry_the_times_of_their_own_method(one_clip, measured):
     result = one_clip.start(ANSWER_QUESTIONS, profile=True)(measured)
-    profile = json.loads(measured.profile)
+    profile = measured.profile
     caches = {cell.name: cell.cache for cell in one_clip.plan.methods}
     for row in result.answers:
         times = profile[caches[row.cell]]

@@ -69,7 +69,7 @@ def wait_until(condition):
 
 
 def test_a_store_without_conditional_writes_is_refused():
-    with pytest.raises(ValueError, match="zip://x: a run there cannot be protected"):
+    with pytest.raises(ValueError, match="zip://x: runs need a store with conditional"):
         Lease(Storage(ObjectStore("zip"), "x"))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.cache.fingerprint import SourceMissingError
-from pipeline.sources import Sources
+from pipeline.cache.names import SourceMissingError
+from pipeline.plan import Sources
 from pipeline.storage.copies import VideoCache, local_copy, mirrored, remote_fingerprint
 from pipeline.storage.objects import ObjectStore
 from pipeline.storage.urls import Url

@@ -7,10 +7,9 @@ import functools
 import pytest
 from clips import clip
 
-from pipeline.cache.fingerprint import source_fingerprint
-from pipeline.plan import plan_clips
+from pipeline.cache.names import source_fingerprint
+from pipeline.plan import Sources, plan_clips
 from pipeline.rows import clips_in
-from pipeline.sources import Sources
 from pipeline.stages.decode import decode_video
 from pipeline.storage.copies import ChangedError, VideoCache
 from pipeline.storage.objects import ObjectStore
@@ -59,7 +58,7 @@ def test_a_replaced_video_is_not_decoded_under_the_key_of_the_old_one(put, tmp_p
     row = planned(put("closed_gop.mp4"), here)
     url = put("vp9.webm")
     result = decode(row, videos=there)
-    assert (result.status, result.pixels) == ("decode_failed", None)
+    assert (result.status, result.frames) == ("decode_failed", None)
     assert result.error == f"decode: {url} {SAID}"
     assert result.store_fault is None
     assert kept(there) == []

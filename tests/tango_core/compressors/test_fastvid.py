@@ -74,13 +74,6 @@ def test_anchors_sit_in_the_last_frame_and_every_stride_before_it():
     assert {index // 64 for index in anchors} == {9, 5, 1}
 
 
-@pytest.mark.parametrize("variant", ["frame", "segment"])
-def test_frames_of_fewer_than_four_tokens_are_no_problem(variant):
-    for side in (1, 2):
-        _, ours = _one_scene(8, (side, side), retention=0.5, variant=variant)
-        assert 1 <= ours.num_kept <= 8 * max(1, side * side // 2)
-
-
 def test_a_frozen_clip_is_still_cut_into_eight_segments():
     features = make_clip(num_frames=16, grid=(6, 6), kind="static")
     compressor = build_method("fastvid", retention=0.2).compressor

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
@@ -52,13 +51,6 @@ def test_a_frame_is_clustered_by_density_and_averaged(seed):
     ours = _compress(features, retention=0.25)
     assert ours.indices.tolist() == centers.tolist()
     np.testing.assert_allclose(ours.tokens.numpy(), means, rtol=1e-5, atol=1e-6)
-
-
-def test_a_frozen_clip_keeps_one_frame_at_most():
-    features = make_clip(num_frames=8, grid=(4, 4), kind="static")
-    ours = _compress(features, retention=0.5)
-    assert ours.num_kept == 16
-    torch.testing.assert_close(ours.tokens, features.tokens[0])
 
 
 def test_a_scene_of_one_frame_has_no_static_places():

@@ -58,12 +58,6 @@ def test_moved_outputs_are_recorded_only_with_another_version(tables, monkeypatc
     assert second["cases"] != first["topk"]["cases"]
 
 
-def test_what_did_not_move_keeps_its_recorded_digits(tables):
-    before = method_outputs.OUTPUTS.read_bytes()
-    assert method_outputs.record() == []
-    assert method_outputs.OUTPUTS.read_bytes() == before
-
-
 def test_a_version_is_part_of_the_identity_from_2_on(monkeypatch):
     method = build_method("topk", retention=0.1).compressor
     assert "version" not in method.identity()

@@ -54,7 +54,3 @@ def test_identical_tokens_keep_the_lowest_positions():
     features = make_clip(num_frames=2, grid=(4, 4))
     features.tokens[:] = features.tokens[0, 0].clone()
     assert _compress(features, 0.25).indices.tolist() == [0, 1, 2, 3, 16, 17, 18, 19]
-
-
-def test_every_frame_keeps_a_token():
-    assert min(_per_frame(_compress(make_clip(num_frames=5, grid=(3, 3)), 0.01))) == 1

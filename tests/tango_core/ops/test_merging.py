@@ -121,21 +121,6 @@ POOLED = _map(
 )
 
 
-def test_runs_follow_from_the_map():
-    runs = find_runs(*MERGED, STEP)
-    assert runs.starts.tolist() == [0, 2, 1, 3, 15, 17, 16]
-    assert runs.lengths.tolist() == [3, 3, 1, 1, 3, 3, 3]
-    assert runs.offsets.tolist() == [0, 2, 3, 5, 7]
-
-
-def test_terms_of_other_weights_places_or_tokens_are_other_runs():
-    sources, offsets, weights = _map([(0, 3, 0.2), (15, 3, 0.2)], [(1, 4, 0.25)])
-    assert find_runs(sources, offsets, weights, STEP).lengths.tolist() == [6, 4]
-    assert find_runs(sources, torch.tensor([0, 3, 10]), weights, STEP).lengths.tolist() == [3, 3, 4]
-    weights[3:] = 0.1
-    assert find_runs(sources, offsets, weights, STEP).lengths.tolist() == [3, 3, 4]
-
-
 def test_a_map_without_runs_is_left_to_single_terms():
     sources = torch.arange(8)
     assert find_runs(sources, torch.tensor([0, 4, 8]), torch.ones(8), STEP) is None

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbered_videos import number_of, write_clip
 
-from pipeline.cache.fingerprint import source_fingerprint
+from pipeline.cache.names import source_fingerprint
 from tango_core.video import pyav
 from tango_core.video.headers import REVISION, decoding_revision
 from tango_core.video.index import read_index

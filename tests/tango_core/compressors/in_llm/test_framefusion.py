@@ -1,6 +1,5 @@
 """FrameFusion: merging along time, and the budget."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -49,18 +48,6 @@ def test_runs_of_similar_tokens_at_a_place_become_their_mean_at_the_first(newlin
     states = torch.stack([expected[position] for position in sorted(expected)])
     torch.testing.assert_close(pruned.hidden[3:-5], states, rtol=1e-5, atol=1e-6)
     assert torch.equal(pruned.hidden[-5:], context.hidden[-5:])
-
-
-@pytest.mark.parametrize("newlines", ["none", "rows"])
-def test_the_second_layer_compares_with_what_is_left_of_a_place(newlines):
-    prompt = SyntheticPrompt(grid=(16, 3, 4), change=0.8, newlines=newlines)
-    _, calls = run_layers(FrameFusion(retention=0.05, similarity=0.95, min_merged=0.0), 28, prompt)
-    context, pruned = calls[1]
-    expected = fused_by_definition(context, 0.95)
-    assert len(expected) < context.num_left < context.num_visual
-    assert pruned.keep[3:-5].tolist() == sorted(expected)
-    many = FrameFusion(retention=0.05, similarity=0.7).prune(replace(context, scratch={}))
-    assert many.keep[3:-5].tolist() == sorted(fused_by_definition(context, 0.7))
 
 
 @pytest.mark.parametrize("retention", [0.05, 0.1, 0.3, 0.5, 0.9, 1.0])

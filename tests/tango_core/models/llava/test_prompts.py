@@ -124,9 +124,9 @@ def test_rows_end_where_the_official_release_ends_them():
         golden = {name: torch.tensor(arrays[name]) for name in arrays.files}
     num_frames, num_cells, width = golden["x"].shape
     side = round(num_cells**0.5)
-    layout = lay_out_clip(golden["kept"], (num_frames, side, side), "grid")
+    order, _, _ = lay_out_clip(golden["kept"], (num_frames, side, side), "grid")
     kept = golden["x"].reshape(-1, width)[golden["kept"]]
-    rows = torch.cat([kept, golden["newline"][None]])[layout.order]
+    rows = torch.cat([kept, golden["newline"][None]])[order]
     assert torch.equal(rows, golden["y"])
 
 
@@ -151,18 +151,15 @@ def test_a_row_keeps_its_newline_as_long_as_it_keeps_a_token(clip):
             order.append(-1)
             places.append(place + grid[2])
         place += grid[2] + 1
-    layout = lay_out_clip(torch.tensor(kept, dtype=torch.int64), grid, "grid")
-    assert layout.order.tolist() == order
-    assert layout.positions.tolist() == places
-    assert layout.full_length == place
+    found = lay_out_clip(torch.tensor(kept, dtype=torch.int64), grid, "grid")
+    assert (found[0].tolist(), found[1].tolist(), found[2]) == (order, places, place)
 
 
 @pytest.mark.parametrize("kept", [[], [0, 5, 23], list(range(24))])
 def test_one_newline_ends_a_clip_however_much_is_kept(kept):
-    layout = lay_out_clip(torch.tensor(kept, dtype=torch.int64), (2, 3, 4), "one_token")
-    assert layout.order.tolist() == [*range(len(kept)), -1]
-    assert layout.positions.tolist() == [*kept, 24]
-    assert layout.full_length == 25
+    found = lay_out_clip(torch.tensor(kept, dtype=torch.int64), (2, 3, 4), "one_token")
+    assert found[0].tolist() == [*range(len(kept)), -1]
+    assert (found[1].tolist(), found[2]) == ([*kept, 24], 25)
 
 
 SOURCE = ClipSource(duration_s=12.0, frame_height=360)

@@ -1,4 +1,4 @@
-"""`tango analyze evidence`: surviving tokens of the objects that questions ask about."""
+"""`tango analyze coverage` and `evidence`: what the tokens that methods keep stand for."""
 
 from __future__ import annotations
 
@@ -12,24 +12,40 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from jobs.analysis.clips import JobCells, JobClips, Plans, common_retention, scored_answers
-from jobs.analysis.figures import bar_figure, curve_figure, draw_series, label, legend_below
+from jobs.analysis.clips import JobCells, JobClips, scored_answers
+from jobs.analysis.figures import (
+    BELOW,
+    bar_figure,
+    curve_figure,
+    draw_series,
+    label,
+)
 from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
-from jobs.report.theme import Theme, new_figure
-from jobs.results.cell_summary import BASELINE
+from jobs.report.formatting import DASH
+from jobs.report.theme import legend, new_figure
+from jobs.results.answer_columns import metric_of
+from jobs.results.cell_summary import BASELINE, SCORE
 from jobs.run.build import GENERATED
 from pipeline.clips import Clip, questions_of
+from tango_core.analysis.coverage import nearest_kept, rank_correlation
 from tango_core.analysis.evidence import LEAST_PURITY, surviving
 from tango_core.benchmarks.shapes.questions import LEAST_COVER, clip_of, sprites_asked, tokens_of
 from tango_core.types import VisualFeatures
 
-# Maximum number of bars in the figure of lost answers; minimum questions per point of a curve.
-_MOST_BARS, _FEWEST = 28, 10
+# Share of a clip's worst tokens whose mean cosine is reported.
+TAIL = 0.05
+# Maximum number of bars in the figure of lost answers.
+_MOST_BARS = 28
+# Minimum number of cells of a correlation within a group, and of questions per point of a curve.
+_FEWEST_CELLS, _FEWEST_QUESTIONS = 4, 10
+_TAIL = f"worst {100 * TAIL:g} %"
+# Column of `by_cell` -> its name on the page.
+_MEASURES = {"mean": "mean cosine", "tail": _TAIL, "worst": "worst token", "kept": "tokens kept"}
 # Upper ends of the bins of surviving shares in percent; the first bin is a share of exactly 0.
 ENDS = (0, 10, 25, 50, 75, 100)
 _QUESTION = ["video_id", "question_id"]
-# Columns of the table of cells that are shares -> their names on the page.
+# Columns of the table of evidence that are shares -> their names on the page.
 _SHARES = {
     "kept": "kept %",
     "share": "survives %",
@@ -37,8 +53,6 @@ _SHARES = {
     "best": "best known %",
     "gone": "gone %",
 }
-# Reference lines of the figure of survival -> their styles.
-_BOUNDS = {"best set for the clip": "-", "best set for the question": ":", "random set": "--"}
 _ANSWER_SHARES = {
     "accuracy": "accuracy %",
     "lost": "lost %",
@@ -46,6 +60,129 @@ _ANSWER_SHARES = {
     "lost_avoidable": "lost: best keeps %",
     "lost_kept": "lost: still there %",
 }
+# Reference lines of the figure of survival -> the shares that they show, and their styles.
+_BOUNDS = {
+    "best set for the clip": ("best_for_clip", "-"),
+    "best set for the question": ("best", ":"),
+    "random set": ("kept", "--"),
+}
+
+
+def measured(cosines: np.ndarray) -> dict[str, float]:
+    """Mean of the (T, L) cosines of a clip, mean over the worst ones, and the worst."""
+    tail = np.sort(cosines, axis=None)[: max(1, round(TAIL * cosines.size))].mean()
+    return {"mean": cosines.mean(), "tail": tail, "worst": cosines.min()}
+
+
+def by_cell(cells: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
+    """`JobCells.table` with means over clips and the actual share of kept tokens.
+
+    Args:
+        cells: `JobCells.table`.
+        clips: One row per clip and `cache`: the columns of `measured`, and the numbers of tokens
+            that are `kept` and in `total`.
+    """
+    groups = clips.groupby("cache")
+    sums = groups[["kept", "total"]].sum()
+    table = groups[["mean", "tail", "worst"]].mean().assign(kept=sums["kept"] / sums["total"])
+    return cells.merge(table, on="cache")
+
+
+def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
+    """Measure how well the tokens kept by a recipe's methods cover all tokens of its clips.
+
+    Args:
+        clips: The clips of a recipe.
+        run: A run of this recipe whose scores are correlated with coverage; `None` for none.
+
+    Raises:
+        RecipeError: If no clip could be decoded, a method needs a signal that the encoder lacks, or
+            the run has no answers about these clips.
+    """
+    cells, rows = JobCells(clips), []
+    analysed: dict[str, set[str]] = {}
+    for clip, features, plans in cells.with_plans():
+        analysed.setdefault(clip.benchmark, set()).add(clip.video_id)
+        for cache, plan in ((cache, plan) for cache, own in plans.items() for plan, _ in own):
+            video = plan.apply(features.tokens)
+            cosines = nearest_kept(features.tokens, video).double().cpu().numpy()
+            counts = {"kept": video.num_kept, "total": cosines.size}
+            rows.append({"cache": cache, **measured(cosines), **counts})
+    every = by_cell(cells.table, pd.DataFrame(rows)).assign(score=np.nan)
+    if run is not None:
+        answers = scored_answers(run, analysed)
+        if answers.empty:
+            raise RecipeError(
+                f"{run} has no scored answers about these clips; give a run that asked about them"
+            )
+        every["score"] = every["cell"].map(answers.groupby("cell")["score"].mean())
+    titles = {metric_of(benchmark).title for benchmark in analysed}
+    score = titles.pop() if len(titles) == 1 else SCORE
+    pruned = every[every["pruned"]]
+    findings, figures, tables = [], {}, {}
+    if len(pruned):
+        y = "cosine to the nearest kept token"
+        over = pruned.sort_values("retention", kind="stable").assign(percent=100 * pruned["kept"])
+        panels = {"mean": ("mean over all tokens", y), "tail": (f"mean over the {_TAIL}", y)}
+        x = ("percent", "tokens kept (%)")
+        figures["over_tokens"] = partial(curve_figure, over, x, panels)
+    found = correlations(pruned.dropna(subset="score"))
+    if len(found):
+        title = f"rank correlation with {score}"
+        for group, row in found[:3].iterrows():
+            rhos = ", ".join(f"{name} {_rho(row[one])}" for one, name in _MEASURES.items())
+            findings.append(f"{title}, {group}: {rhos} ({row['cells']:.0f} cells)")
+        table = found[[*_MEASURES]].rename(columns=_MEASURES)
+        texts = table.map(_rho)
+        figures["correlation"] = partial(bar_figure, table, texts, title, width=0.8)
+        shown = pd.concat([found["cells"].map("{:.0f}".format), texts], axis=1)
+        tables["correlation"] = shown.rename_axis("among").reset_index()
+    columns = {"retention": "asked %", "kept": "kept %", "score": f"{score} %"}
+    table = every[["cell", "retention", "kept", "mean", "tail", "worst", "score"]]
+    table = table.assign(**{name: 100 * table[name] for name in columns})
+    table = table.rename(columns={**columns, "tail": _TAIL})
+    table = table if run is not None else table.drop(columns=f"{score} %")
+    formats = {"asked %": "g", "kept %": ".2f", f"{score} %": ".1f"}
+    formats |= dict.fromkeys(("mean", "worst", _TAIL), ".4f")
+    tables["coverage"] = as_text(table, formats)
+    values = {"fewest": _FEWEST_CELLS, "tail": f"{100 * TAIL:g} %", "score": score}
+    return Page("coverage", findings, cells.notes, figures, tables, values)
+
+
+def correlations(cells: pd.DataFrame) -> pd.DataFrame:
+    """Rank correlations of scores with coverage: over all cells, per method and per retention.
+
+    Args:
+        cells: Rows of `by_cell` with a `score`.
+
+    Returns:
+        One row per group that is large enough: the group's description (index), the number of
+        `cells`, and rho of every measure, NaN if all values are equal.
+    """
+    methods = [own for _, own in cells.groupby("series", sort=False)]
+    shares = {f"{share:g}": own for share, own in cells.groupby("retention")}
+    groups: dict[str, list[pd.DataFrame]] = {
+        "all cells": [cells],
+        "retentions of one method (mean over methods)": methods,
+        "methods at one retention (mean over retentions)": list(shares.values()),
+        **{f"methods at retention {share}": [own] for share, own in shares.items()},
+    }
+    rows = {}
+    for name, parts in groups.items():
+        large = [part for part in parts if len(part) >= _FEWEST_CELLS]
+        if large:
+            rhos = [
+                {m: rank_correlation(part[m].tolist(), part["score"].tolist()) for m in _MEASURES}
+                for part in large
+            ]
+            means = pd.DataFrame(rhos, dtype=float).mean()
+            rows[name] = {"cells": sum(map(len, large)), **means.to_dict()}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["cells", *_MEASURES])
+
+
+def _rho(value: float) -> str:
+    """Format with two digits and a minus sign; a dash for NaN."""
+    return DASH if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
@@ -69,8 +206,7 @@ def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
     found: list[pd.DataFrame] = []
     kept = dict.fromkeys(cells.table["cache"], 0.0)
     totals = {"tokens": 0, "asked": 0, "about": 0}
-
-    def add(clip: Clip, features: VisualFeatures, plans: dict[str, Plans]) -> None:
+    for clip, features, plans in cells.with_plans():
         questions = questions_of(clip)
         any_plan, _ = next(iter(plans.values()))[0]
         objects = _objects(clip, features, any_plan.grid[1:])
@@ -87,8 +223,6 @@ def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
                     ids = [questions[index].id for index in about]
                     keys = {"cache": name, "video_id": clip.video_id, "question_id": ids}
                     found.append(pd.DataFrame({**measured, **keys}))
-
-    cells.with_plans(add)
     if not found:
         raise RecipeError("no question of these clips is about an object; use more clips (--limit)")
     answers = None if run is None else scored_answers(run, {GENERATED: None})
@@ -187,21 +321,28 @@ def bins_of(known: pd.DataFrame) -> pd.DataFrame:
 
 
 def _page(rows: pd.DataFrame, cells: JobCells, without: int) -> Page:
-    share = common_retention(cells.table)
-    table = cell_table(rows)
-    pruned = rows[rows["pruned"]]
-    at_share = pruned[pruned["retention"] == share]
+    table, pruned = cell_table(rows), rows[rows["pruned"]]
     curves = {
         "share": ("", "tokens of the object that survive (%)"),
         "gone": ("", "questions whose evidence is gone (%)"),
     }
+    styles = {name: style for name, (_, style) in _BOUNDS.items()}
     x = ("kept", "tokens kept (%)")
-    figures = {"survival": partial(curve_figure, _survival(pruned), x, curves, _BOUNDS)}
+    figures = {"survival": partial(curve_figure, _survival(pruned), x, curves, styles)}
     findings: list[str] = []
     known = pruned[pruned["known"]]
     if len(known):
-        findings = _errors_in_words(known)
-        bars = _lost(table.loc[at_share["cell"].unique()][:_MOST_BARS])
+        lost = known[known["lost"]]
+        findings = ["no answer is lost to any method"]
+        if len(lost):
+            findings = [
+                f"of {len(lost)} answers that are right with all tokens and wrong with a method, "
+                f"{100 * lost['lost_gone'].mean():.0f} % have their evidence gone (no kept token "
+                f"is at least {100 * LEAST_PURITY:g} % the object); the best set of as many tokens "
+                f"would have kept it in {100 * lost['lost_avoidable'].mean():.0f} %"
+            ]
+        at_share = pruned.loc[pruned["retention"] == cells.share, "cell"].unique()
+        bars = _lost(table.loc[at_share][:_MOST_BARS])
         texts = pd.DataFrame({bars.columns[-1]: bars.sum(axis=1).map("{:.1f}".format)})
         x_label = "answers lost, in % of those right with all tokens"
         figures |= {
@@ -214,25 +355,12 @@ def _page(rows: pd.DataFrame, cells: JobCells, without: int) -> Page:
         *cells.notes,
     ]
     percent = 100 * table.assign(lost=table["lost"] / table["known"])
-    for name in ("lost_gone", "lost_avoidable", "lost_kept"):
-        percent[name] /= table["lost"]
+    parts = ["lost_gone", "lost_avoidable", "lost_kept"]
+    percent[parts] = percent[parts].div(table["lost"], axis=0)
     names = _SHARES | (_ANSWER_SHARES if rows["right"].notna().any() else {})
     formats = dict.fromkeys(names.values(), ".1f") | {"kept %": ".2f"}
     shown = as_text(percent[[*names]].rename(columns=names).reset_index(), formats)
-    return Page("evidence", findings, notes, figures, {"evidence": shown}, {"share": share})
-
-
-def _errors_in_words(known: pd.DataFrame) -> list[str]:
-    """Sentences about lost answers and their evidence over all pruned cells."""
-    lost = known[known["lost"]]
-    if lost.empty:
-        return ["no answer is lost to any method"]
-    return [
-        f"of {len(lost)} answers that are right with all tokens and wrong with a method, "
-        f"{100 * lost['lost_gone'].mean():.0f} % have their evidence gone (no kept token is at "
-        f"least {100 * LEAST_PURITY:g} % the object); the best set of as many tokens would have "
-        f"kept it in {100 * lost['lost_avoidable'].mean():.0f} %"
-    ]
+    return Page("evidence", findings, notes, figures, {"evidence": shown}, {"share": cells.share})
 
 
 def _survival(rows: pd.DataFrame) -> pd.DataFrame:
@@ -240,28 +368,27 @@ def _survival(rows: pd.DataFrame) -> pd.DataFrame:
     columns = ["kept", "share", "gone", "best", "best_for_clip"]
     means = 100 * rows.groupby(["series", "cell"], sort=False)[columns].mean().sort_values("kept")
     means = means.reset_index()
-    bounds = dict(zip(_BOUNDS, ("best_for_clip", "best", "kept"), strict=True))
-    further = [
+    bounds = [
         means.assign(series=name, share=means[column], gone=np.nan)
-        for name, column in bounds.items()
+        for name, (column, _) in _BOUNDS.items()
     ]
-    return pd.concat([means, *further])
+    return pd.concat([means, *bounds])
 
 
-def _by_bin(known: pd.DataFrame, theme: Theme) -> Figure:
+def _by_bin(known: pd.DataFrame) -> Figure:
     """Accuracy per bin of surviving shares."""
-    figure, (panel,) = new_figure((7.6, 5.4), theme)
+    figure, (panel,) = new_figure((7.6, 5.4))
     total = bins_of(known)
     every = {"all cells": total, **{str(one): bins_of(own) for one, own in known.groupby("series")}}
     rows = pd.concat({name: own.reset_index(drop=True) for name, own in every.items()})
-    rows = rows[rows["number"] >= _FEWEST].rename_axis(["series", "bin"]).reset_index()
-    draw_series(panel, rows, "bin", "accuracy", theme, {"all cells": "-"})
+    rows = rows[rows["number"] >= _FEWEST_QUESTIONS].rename_axis(["series", "bin"]).reset_index()
+    draw_series(panel, rows, "bin", "accuracy", {"all cells": "-"})
     panel.set_ylim(0, 103)
     numbers = [f"{name}\n{number:,}" for name, number in total["number"].items()]
     panel.set_xticks(np.arange(len(ENDS)), numbers, fontsize=8.5)
     x = "object's tokens that survive, and number of questions"
-    label(panel, theme, x=x, y="accuracy (%) on what all tokens answer", grid="y")
-    legend_below(figure, panel, theme)
+    label(panel, x=x, y="accuracy (%) on what all tokens answer", grid="y")
+    legend(figure, [panel], **BELOW)
     return figure
 
 
