@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.chaos.simulator.disk import DiskState, Inode
-from tests.chaos.simulator.faults import FAULTS, Fault, Schedule
-from tests.chaos.simulator.schedules import KINDS, schedule_of
+from tests.chaos.mutations.faults import MUTATIONS
+from tests.chaos.simulator.schedules import FAULTS, KINDS, Fault, Schedule, schedule_of
 from tests.chaos.simulator.simulate import simulate
+from tests.chaos.simulator.stores import DiskState, Inode
 
 
 @pytest.mark.parametrize(
@@ -75,19 +79,18 @@ def test_a_schedule_does_the_same_every_time(seed):
 
 def test_every_kind_of_fault_is_drawn_and_printed_as_python():
     schedules = [schedule_of(seed) for seed in range(2000)]
-    assert {fault.kind for one in schedules for fault in one.faults} == FAULTS.keys()
+    assert {fault.kind for one in schedules for fault in one.faults} == {*FAULTS}
     assert all(eval(repr(one)) == one for one in schedules[:200])
     for kind in KINDS:
         assert schedule_of(1, kinds=(kind,)).faults
 
 
 def test_a_power_failure_keeps_changes_in_order_and_forgets_what_was_not_synchronised():
-    disk = DiskState()
-    old, new = Inode(bytearray(b"old"), synced=True), Inode(bytearray(b"new data"))
-    disk.change(lambda names: names.files.__setitem__("a", old))
-    disk.settle()
-    disk.change(lambda names: names.files.__setitem__("b", new))
-    disk.change(lambda names: names.files.__setitem__("a", names.files.pop("b")))
+    disk = DiskState({"a": Inode(bytearray(b"old"), synced=True)})
+    disk.files["b"] = Inode(bytearray(b"new data"))
+    disk.changed()
+    disk.files["a"] = disk.files.pop("b")
+    disk.changed()
     disk.cut_power(lost=1, torn=0.5)
     assert (disk.read("a"), disk.read("b")) == (b"old", b"new ")
     assert disk.paths() == ["a", "b"]
@@ -99,3 +102,19 @@ def test_without_faults_one_attempt_does_it(world):
     assert not outcome.problem
     assert outcome.attempts[0].endswith("4 clips, 4 encoded, 0 failed, 0 missing")
     assert outcome.attempts[1].endswith("0 clips, 0 encoded, 0 failed, 0 missing")
+
+
+def test_what_a_mutation_replaces_exists():
+    for mutation in MUTATIONS.values():
+        with mutation.applied():
+            pass
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_known_fault_is_found():
+    command = [sys.executable, "-m", "tests.chaos.mutations.hunt"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=1700)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert len(MUTATIONS) >= 28

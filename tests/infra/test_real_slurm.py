@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from contextlib import ExitStack
 
 import pytest
 import yaml
+from free_ports import free_port
 from infra_files import INFRA
 
 pytestmark = [pytest.mark.system, pytest.mark.ray, pytest.mark.timeout(900)]
@@ -59,27 +61,19 @@ class Slurm:
         self.folder = folder
         for name in ("state", "spool", "work"):
             (folder / name).mkdir()
-        with ExitStack() as held:
-            control, node = (held.enter_context(socket.socket()) for _ in range(2))
-            for one in (control, node):
-                one.bind(("127.0.0.1", 0))
-            ports = {"control": control.getsockname()[1], "node": node.getsockname()[1]}
         path = folder / "slurm.conf"
-        host = socket.gethostname().partition(".")[0]
-        user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True)
         path.write_text(
             CONFIGURATION.format(
-                host=host,
-                user=user.stdout.strip(),
+                host=socket.gethostname().partition(".")[0],
+                user=getpass.getuser(),
                 folder=folder,
                 cpus=os.cpu_count(),
-                **ports,
+                control=free_port(),
+                node=free_port(),
             )
         )
         (folder / "cgroup.conf").write_text(CONTROL_GROUPS)
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("SLURM_")
-        }
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
         self.environment = {**environment, "SLURM_CONF": str(path), "TANGO_ENV": sys.prefix}
         for daemon in (["slurmctld", "-D", "-c"], ["slurmd", "-D", "-N", "one"]):
             self._start(daemon, stack)
@@ -139,7 +133,13 @@ def slurm(tmp_path_factory):
         cluster.wait("no jobs", lambda: cluster.say("squeue", "--noheader") == "")
 
 
-@pytest.mark.parametrize("kind", ["cluster", "array"])
+SCRIPTS = {
+    "cluster": ("--nodes=1", "--gpus-per-node=0", "tango.sbatch"),
+    "array": ("--array=0-0", "--gpus=0", "--cpus-per-task=1", "tango_array.sbatch"),
+}
+
+
+@pytest.mark.parametrize("kind", SCRIPTS)
 def test_a_job_out_of_time_is_requeued_and_continued(slurm, kind, tmp_path):
     output, clips = tmp_path / "runs", 120
     recipe = {
@@ -149,24 +149,9 @@ def test_a_job_out_of_time_is_requeued_and_continued(slurm, kind, tmp_path):
         "limit": clips,
     }
     (slurm.folder / "work" / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    if kind == "cluster":
-        script = ["--nodes=1", "--gpus-per-node=0", INFRA / "slurm/tango.sbatch"]
-    else:
-        script = [
-            "--array=0-0",
-            "--gpus=0",
-            "--cpus-per-task=1",
-            INFRA / "slurm/tango_array.sbatch",
-        ]
-    arguments = [
-        "--parsable",
-        "--time=4",
-        *map(str, script),
-        "recipe.yaml",
-        "--output",
-        str(output),
-    ]
-    job = slurm.say("sbatch", *arguments).partition(";")[0]
+    *flags, script = SCRIPTS[kind]
+    arguments = ("--parsable", "--time=4", *flags, str(INFRA / "slurm" / script))
+    job = slurm.say("sbatch", *arguments, "recipe.yaml", "--output", str(output)).partition(";")[0]
     job += "" if kind == "cluster" else "_0"
     name = f"tango-{job}.log"
     begun = re.compile(rf"^\d+ of {clips} clips", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""A fixture for the output of successful commands."""
+"""Fixtures for the output of successful commands, and for generated clips."""
 
 import pytest
 
@@ -13,3 +13,9 @@ def output_of(tango):
         return out
 
     return call
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    """Where the jobs of a file keep the clips of `shapes`."""
+    return tmp_path_factory.mktemp("shapes")

@@ -9,10 +9,9 @@ import math
 from functools import partial
 
 import pytest
-from internvl_checkpoints import build_internvl, save_internvl
 from jobs_for_tests import answers_of, job, run
-from qwen3_checkpoints import build_qwen3, save_qwen3
 from rich.console import Console
+from small_families import SMALL_FAMILIES
 
 from jobs.analysis.encoders import analyze_activations, analyze_attention, analyze_sinks
 from jobs.analysis.page import analyze
@@ -31,10 +30,10 @@ METHODS = [
     {"name": "fastv", "retention": 0.7, "layer": 2},
 ]
 QWEN3 = {"num_frames": 8, "max_pixels": 2000, "min_pixels": 64}
-# Model -> checkpoint, temporal positions, tokens of a frame, patches along an axis, blocks.
+# Model -> options, temporal positions, tokens of a frame, patches along an axis, blocks.
 MODELS = {
-    "qwen3-vl-8b": (save_qwen3, build_qwen3, QWEN3, 4, 25, 10, 5),
-    "internvl3.5-8b": (save_internvl, build_internvl, {"num_frames": 4}, 4, 16, 8, 3),
+    "qwen3-vl-8b": (QWEN3, 4, 25, 10, 5),
+    "internvl3.5-8b": ({"num_frames": 4}, 4, 16, 8, 3),
 }
 
 pytestmark = pytest.mark.slow
@@ -43,16 +42,16 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module", params=MODELS)
 def folder(request, tmp_path_factory):
     """Where a model's checkpoint, clips and caches are; its name is the model's."""
-    save, build, *_ = MODELS[request.param]
     folder = tmp_path_factory.mktemp("models") / request.param
-    save(build(), folder / "checkpoint")
+    family = SMALL_FAMILIES[request.param]
+    family.save(family.build(), folder / "checkpoint")
     return folder
 
 
 @pytest.fixture
 def recipe(folder):
     """A recipe about two generated clips, whose features are stored."""
-    options = MODELS[folder.name][2]
+    options = MODELS[folder.name][0]
     model = {"name": folder.name, "path": str(folder / "checkpoint"), **options}
     return job(
         folder / "shapes",
@@ -76,7 +75,7 @@ def rows_of(path):
 
 def test_attention(recipe, places):
     assert analyze(analyze_attention, recipe, *places, QUIET) == 0
-    num_tokens = MODELS[recipe.model.name][4]
+    num_tokens = MODELS[recipe.model.name][2]
     rows = rows_of(places[0] / "positions.csv")
     for signal in ("p-attn", "attn"):
         values = [float(row["mean signal"]) for row in rows if row["signal"] == signal]
@@ -92,7 +91,7 @@ def test_sinks_are_a_file_that_a_recipe_can_name(recipe, places, folder, tmp_pat
     options = {"score": "attention", "rule": SinkRule(max_mean_rank=0.5, max_spread=1)}
     assert analyze(partial(analyze_sinks, output=file, **options), recipe, *places, QUIET) == 0
     found = json.loads(file.read_text())
-    _, _, settings, _, num_tokens, *_ = MODELS[folder.name]
+    settings, _, num_tokens, *_ = MODELS[folder.name]
     assert math.prod(found["grid"]) == num_tokens
     assert 0 < len(found["sinks"]) < num_tokens
     checkpoint = str(folder / "checkpoint")
@@ -120,7 +119,7 @@ def test_the_viewer_draws_tokens_over_the_frames_of_the_model(recipe, folder, tm
     """Of models that join two frames to one position in time, and of grids of their own."""
     _, run_dir = run(recipe, tmp_path)
     kept = answers_of(run_dir).groupby("cell").first()
-    _, _, _, positions, num_tokens, *_ = MODELS[folder.name]
+    _, positions, num_tokens, *_ = MODELS[folder.name]
     with opened([run_dir]) as pages:
         found = [pages.tokens(0, column) for column in (0, 1)]
     for one, cell in zip(found, ("full", "tango r=0.3"), strict=True):

@@ -1,11 +1,16 @@
-"""The pipeline on Ray and locally: equal results, and no repeated work."""
+"""The pipeline on Ray and locally: equal results, no repeated work, methods of users."""
 
 from __future__ import annotations
+
+import importlib
 
 import pandas as pd
 import pytest
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
+from methods_as_files import own_method
 
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool, TaskPool
 from pipeline.settings import Settings
 
 FIVE = [
@@ -17,11 +22,6 @@ FIVE = [
 ]
 
 pytestmark = pytest.mark.ray
-
-
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    return tmp_path_factory.mktemp("shapes")
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +68,13 @@ def test_every_question_appears_once_per_method(sweeps):
 
 @pytest.mark.slow
 def test_decoding_is_not_fused_into_model_actors(shapes, tmp_path, local_ray):
+    """With pools that reserve the same CPUs everywhere: the case in which Ray would fuse."""
     from pipeline.executors import ray_data
 
     plan = plan_of(job(shapes, limit=2), tmp_path)
-    pools = parse_equal_cpus()
-    operators = (
-        ray_data.build(plan, Settings(pools=pools), ray_data.start_ledger()).materialize().stats()
-    )
+    pools = Pools(TaskPool(1), ActorPool(num_cpus=1), ActorPool(num_cpus=1))
+    stages = ray_data.build(plan, Settings(pools=pools), ray_data.start_ledger())
+    operators = stages.materialize().stats()
     for name in ("decode_video", "CompressVideo", "AnswerQuestions"):
         assert f"MapBatches({name})" in operators
     assert "->MapBatches" not in operators, "a fused stage would decode inside the GPU actor"
@@ -94,16 +94,34 @@ def test_a_job_with_several_batches_of_clips(shapes, tmp_path, local_ray, monkey
     assert not answers.duplicated(["video_id", "question_id"]).any()
 
 
-def parse_equal_cpus():
-    """Pools that reserve the same CPUs everywhere: the case in which Ray would fuse."""
-    from pipeline.clips import Pools
-    from pipeline.resources.pools import ActorPool, TaskPool
-
-    return Pools(TaskPool(1), ActorPool(num_cpus=1), ActorPool(num_cpus=1))
-
-
 def test_only_an_added_method_is_computed(shapes, tmp_path):
     small = job(shapes, executor="local", methods=FIVE[:2], limit=2)
     run(small, tmp_path)
     outcome, _ = run(job(shapes, executor="local", methods=FIVE[:3], limit=2), tmp_path)
     assert (outcome.num_encoded, outcome.num_computed, outcome.num_hits) == (2, 2, 4)
+
+
+METHOD = own_method(
+    "FirstOnes", imports="from first_helper import first", first="assert first(1) == [0]\n"
+)
+HELPER = "def first(count):\n    return list(range(count))\n"
+
+
+def test_workers_run_a_method_imported_by_the_driver(tmp_path, local_ray, monkeypatch):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "first_method.py").write_text(METHOD)
+    (tmp_path / "code" / "first_helper.py").write_text(HELPER)
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    importlib.invalidate_caches()
+    recipe = {"methods": [{"name": "first_method:FirstOnes", "retention": 0.2}], "limit": 2}
+    shapes = tmp_path / "shapes"
+    outcome, run_dir = run(job(shapes, **recipe), tmp_path / "ray")
+    assert (outcome.num_failed_clips, outcome.num_computed) == (0, 2)
+    _, in_a_loop = run(job(shapes, executor="local", **recipe), tmp_path / "local")
+    pd.testing.assert_frame_equal(what_was_said(run_dir), what_was_said(in_a_loop))
+    answers = answers_of(run_dir)
+    assert set(answers["cell"]) == {"FirstOnes r=0.2"}
+    assert set(answers["method"]) == {"FirstOnes"}
+    assert run_dir.name.endswith("-shapes-tiny-FirstOnes-r0.2")
+    (cache,) = (tmp_path / "ray" / "cache").glob("*firstones*")
+    assert cache.name.startswith("tiny-8f-firstones-r0.2-")

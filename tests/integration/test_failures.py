@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -26,12 +24,12 @@ def folder(tmp_path):
     (videos / "truncated.mp4").write_bytes(good.read_bytes()[: good.stat().st_size // 3])
     (videos / "empty.mp4").touch()
     (videos / "text.mp4").write_text("this is no video\n" * 50)
-    with (videos / "questions.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["video", "question", "options", "answer"])
-        for name in ("good", "truncated", "empty", "text", "missing"):
-            writer.writerow([f"{name}.mp4", "What is it?", "a dog|a cat", "A"])
-            writer.writerow([f"{name}.mp4", "Describe it.", "", ""])
+    rows = [
+        f"{name}.mp4,{rest}\n"
+        for name in ("good", "truncated", "empty", "text", "missing")
+        for rest in ("What is it?,a dog|a cat,A", "Describe it.,,")
+    ]
+    (videos / "questions.csv").write_text("video,question,options,answer\n" + "".join(rows))
     return videos
 
 
@@ -99,11 +97,8 @@ def damaged_folder(tmp_path):
     videos.mkdir()
     (videos / "good.webm").write_bytes(clip("vp9.webm").read_bytes())
     (videos / "holey.webm").write_bytes(clip("hole.webm").read_bytes())
-    with (videos / "questions.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["video", "question", "options", "answer"])
-        for name in ("good", "holey"):
-            writer.writerow([f"{name}.webm", "What is it?", "a dog|a cat", "A"])
+    rows = "".join(f"{name}.webm,What is it?,a dog|a cat,A\n" for name in ("good", "holey"))
+    (videos / "questions.csv").write_text("video,question,options,answer\n" + rows)
     return videos
 
 

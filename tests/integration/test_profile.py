@@ -18,11 +18,6 @@ NUM_CLIPS = 3
 
 
 @pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    return tmp_path_factory.mktemp("shapes")
-
-
-@pytest.fixture(scope="module")
 def throughput(shapes, tmp_path_factory):
     """A run in a loop, and the folder with its cache."""
     output = tmp_path_factory.mktemp("runs")

@@ -38,11 +38,6 @@ METHODS = [
 STORE = {"features": "all"}
 
 
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    return tmp_path_factory.mktemp("shapes")
-
-
 def entries_of(root, method):
     """Names of the entries in a method's cache."""
     (cache,) = (one for one in find_caches(root) if f"-{method}-" in one.name)

@@ -54,11 +54,6 @@ LEFT_OUT = {
 }
 
 
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    return tmp_path_factory.mktemp("shapes")
-
-
 def overrides_of(arguments):
     """Values of `--set` on a command line."""
     return [value for flag, value in itertools.pairwise(arguments) if flag == "--set"]

@@ -146,20 +146,3 @@ def test_a_sweep_on_ray_reads_and_writes_a_store(tango, recipe, bucket):
     code, out, err = tango("sweep", recipe, "--output", output, "--set", "executor=local")
     assert code == 0, err
     assert "0 decoded, 0 encoded" in out
-
-
-@pytest.mark.slow
-def test_a_run_in_a_store_has_one_driver(tango, recipe, bucket):
-    output = f"s3://{bucket}/runs"
-    assert tango("precompute", recipe, "--output", output)[0] == 0
-    store = ObjectStore("s3")
-    run = next(e.path for e in store.tree(f"{bucket}/runs") if e.path.endswith("/job.yaml"))
-    run = run.removesuffix("/job.yaml")
-    holder = {"owner": "x", "host": "node7", "machine": "elsewhere", "pid": 1}
-    times = {"taken_at": "2026-01-01T00:00:00+00:00", "renewed_at": "2026-01-01T00:00:00+00:00"}
-    store.write(f"{run}/.lease-00002.json", json.dumps(holder | times).encode())
-    code, _, err = tango("sweep", recipe, "--output", output, "--resume", f"s3://{run}")
-    assert code == 2
-    assert "the driver on host node7" in err
-    code, _, err = tango("sweep", recipe, "--output", output, "--resume", f"s3://{run}", "--steal")
-    assert code == 0, err

@@ -1,8 +1,8 @@
 """The published Tango algorithm, frame by frame, as a yardstick for speed and results.
 
-Nothing is shared with the package: angles are computed for every token, similarities are compared
-one scalar at a time, and every group is clustered by itself with its own distance matrix. Merged
-vectors stay with their own cluster, densities carry no noise.
+Nothing is shared with the package: angles are computed for every token, and every group is
+clustered by itself with its own distance matrix. Merged vectors stay with their own cluster,
+densities carry no noise.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from references.merging import windows_that_save_most
 from torch import Tensor
 
 from tango_core.types import VisualFeatures
@@ -27,14 +28,15 @@ def compress(features: VisualFeatures, retention: float, tau: float) -> tuple[Te
     roped = rope(tokens, features.timestamps, features.grid)
     kept: dict[int, Tensor] = {}
     start = 0
-    for length in segment(tokens, tau):
+    units = F.normalize(tokens, dim=-1)
+    for length in windows_that_save_most((units[:-1] * units[1:]).sum(dim=-1) > tau):
         frames = range(start, start + length)
         if length == 1:
             for cell, vector in one_group(tokens[start], roped[start], saliency[start], retention):
                 kept[start * num_cells + cell] = vector
         else:
-            units = F.normalize(tokens[start : start + length], dim=-1)
-            static = ((units[:-1] * units[1:]).sum(-1) > STATIC_TAU).all(dim=0)
+            scene = units[start : start + length]
+            static = ((scene[:-1] * scene[1:]).sum(-1) > STATIC_TAU).all(dim=0)
             still, moving = static.nonzero()[:, 0], (~static).nonzero()[:, 0]
             size, saved = length * num_cells, (length - 1) * len(still)
             share = min(retention / ((size - saved) / size), 1)
@@ -86,30 +88,6 @@ def rope(tokens: Tensor, timestamps: Tensor, grid: tuple[int, int]) -> Tensor:
         turned = torch.cat([-second, first], dim=-1)
         rotated.append(section * angles.cos() + turned * angles.sin())
     return torch.cat(rotated, dim=-1)
-
-
-def segment(tokens: Tensor, tau: float) -> list[int]:
-    """Windows that save most tokens, one scalar comparison at a time."""
-    units = F.normalize(tokens, dim=-1)
-    unchanged = (units[:-1] * units[1:]).sum(dim=-1) > tau
-    num_frames = len(tokens)
-    best, last = [0.0], [1]
-    for frame in range(1, num_frames):
-        value, length = best[frame - 1], 1
-        run = torch.ones(tokens.shape[1], dtype=torch.bool, device=tokens.device)
-        for width in range(2, frame + 2):
-            run = run & unchanged[frame - width + 1]
-            before = best[frame - width] if frame >= width else 0.0
-            candidate = before + run.sum().item() * (width - 1)
-            if candidate > value:
-                value, length = candidate, width
-        best.append(value)
-        last.append(length)
-    lengths, frame = [], num_frames - 1
-    while frame >= 0:
-        lengths.append(last[frame])
-        frame -= last[frame]
-    return lengths[::-1]
 
 
 def dpc_knn(points: Tensor, num_centers: int) -> list[int]:

@@ -1,7 +1,5 @@
 """The parts of the pipeline's benchmarks that could be wrong without a word."""
 
-import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +8,6 @@ import pyarrow as pa
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from bench import is_met
-from compare import slower_first
 from pipeline_cases import (
     ONE_CELL,
     Run,
@@ -82,33 +78,3 @@ def test_questions_of_a_method_share_all_but_their_later_tokens():
     second = replace(first, cache_read_ms=None, decode_ms=3.0)
     answers = [first, second, replace(first, cell="tango", decode_ms=4.0)]
     assert answer_ms(answers) == (1 + 10 + 2 + 3) + (1 + 10 + 4)
-
-
-@pytest.mark.parametrize(
-    ("value", "limit", "met"),
-    [(1.1, "<= 1.15", True), (1.2, "<= 1.15", False), (1.9, ">= 2", False), (2.1, ">= 2", True)],
-)
-def test_a_limit_is_met_from_its_own_side(value, limit, met):
-    assert is_met(value, limit) is met
-
-
-def test_rows_of_two_commits_are_compared_where_both_have_them():
-    before, after = {"a": 10.0, "b": 4.0, "gone": 1.0}, {"a": 9.0, "b": 5.0, "new": 1.0}
-    assert slower_first(before, after) == [("b", 1.25), ("a", 0.9)]
-
-
-@pytest.mark.slow
-def test_planning_reads_every_clip_and_finds_the_cached_ones(tmp_path):
-    script = Path(__file__).parent / "planning.py"
-    command = [sys.executable, str(script), str(tmp_path), "--clips", "1200", "--cells", "21"]
-    done = subprocess.run(
-        [*command, "--cached", "0.25", "--no-ray"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=200,
-    )
-    steps = json.loads(done.stdout.splitlines()[-1])
-    assert (steps["clips"], steps["clips_to_encode"]) == (1200, 900)
-    assert 0 < steps["read_s"] < steps["planned_s"]
-    assert 0 < steps["start_gib"] <= steps["read_gib"] <= steps["planned_gib"]

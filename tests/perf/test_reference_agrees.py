@@ -3,13 +3,14 @@
 import sys
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tango_core.compressors import METHODS, build_method
-from tango_core.compressors.base import LayerContext
-from tango_core.compressors.contract.inputs import SyntheticPrompt, attention_of, make_clip
+from tango_core.compressors.base import Pruned
+from tango_core.compressors.contract.inputs import SyntheticPrompt, make_clip, pruned_layers
 from tango_core.compressors.hybrid import INNER
 from tango_core.compressors.tango.method import Tango
 
@@ -58,36 +59,16 @@ def test_other_methods_keep_the_same_tokens(name):
 @pytest.mark.parametrize("name", sorted(PRUNERS))
 def test_pruners_keep_the_same_tokens(name):
     for case in product(range(3), [0.3, 1.0, 2.0], [0.2, 0.5]):
-        ours, (keep, states) = pruned_twice(name, *case)
-        assert ours.keep.tolist() == keep.tolist(), case
-        torch.testing.assert_close(ours.hidden, states, rtol=1e-5, atol=1e-5)
+        ours, theirs = pruned_twice(name, *case)
+        assert ours.keep.tolist() == theirs.keep.tolist(), case
+        torch.testing.assert_close(ours.hidden, theirs.hidden, rtol=1e-5, atol=1e-5)
 
 
 def pruned_twice(name, seed, change, retention):
     """The last layer's results of the package and of the transcription."""
     pruner, layers, share = build_pruner(name, retention)
     prompt = SyntheticPrompt((8, 5, 6), right=9, change=change, seed=seed, dim=48)
-    hidden, num_visual = prompt.hidden(), 240
-    results = []
-    for run in (pruner.prune, lambda context: PRUNERS[name](context, share)):
-        scratch: dict = {}
-        for layer in layers:
-            context = LayerContext(
-                layer=layer,
-                num_layers=28,
-                hidden=hidden,
-                visual=prompt.visual(),
-                after=prompt.left + num_visual,
-                num_visual=num_visual,
-                previous_visual=torch.arange(num_visual),
-                grid=prompt.grid,
-                visual_indices=prompt.visual_indices(),
-                attention=attention_of(layer - 1, len(hidden), seed),
-                keys=lambda: hidden[:, :8],
-                norm=lambda states: torch.nn.functional.rms_norm(states, states.shape[-1:]),
-                scratch=scratch,
-                attention_ahead=attention_of(layer, len(hidden), seed),
-            )
-            result = run(context)
-        results.append(result)
-    return results
+    for prune in (pruner.prune, lambda context: Pruned(*PRUNERS[name](context, share))):
+        chosen = SimpleNamespace(layers=lambda num_layers: layers, prune=prune)
+        *_, (_, result) = pruned_layers(chosen, 28, prompt)
+        yield result

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -35,8 +35,8 @@ from pipeline.storage.files import Disk
 from pipeline.storage.leases import EXPIRES_S, Holder, Lease
 from pipeline.storage.objects import ObjectStore
 from pipeline.storage.seal import DAMAGE, DamagedFileError, SealedTable, write_sealed
-from tests.chaos.simulator.disk import SimulatedDisk
-from tests.chaos.simulator.faults import WorldKind
+from tests.chaos.simulator.schedules import WorldKind
+from tests.chaos.simulator.stores import SimulatedDisk
 
 ANYWHERE: tuple[WorldKind, ...] = ("disk", "shared", "store")
 
@@ -46,16 +46,18 @@ class Mutation:
     """One fault of the product.
 
     Attributes:
-        name: What is wrong.
-        patches: Module or class, name in it, and the replacement.
+        owner: Module or class, or two of them, in which something is replaced.
+        name: What is replaced.
+        replacement: What takes its place.
         kinds: What goes wrong in the world in schedules that may show it; see `schedules.KINDS`.
         worlds: Where it may show.
         test: A test of the default suite that finds it; "" if the simulator finds it. The simulator
             would have to strike within one of a few steps to show those with a test.
     """
 
+    owner: Any
     name: str
-    patches: tuple[tuple[Any, str, Any], ...] = field(repr=False)
+    replacement: Any
     kinds: tuple[str, ...] = ()
     worlds: tuple[WorldKind, ...] = ANYWHERE
     test: str = ""
@@ -65,11 +67,12 @@ class Mutation:
         """Bring the fault back.
 
         Raises:
-            AttributeError: If the product does not have a name of `patches`.
+            AttributeError: If the product does not have the name.
         """
+        owners = self.owner if isinstance(self.owner, tuple) else (self.owner,)
         with ExitStack() as stack:
-            for owner, name, replacement in self.patches:
-                stack.enter_context(patch.object(owner, name, replacement))
+            for owner in owners:
+                stack.enter_context(patch.object(owner, self.name, self.replacement))
             yield
 
 
@@ -211,148 +214,104 @@ def _write_by_number(self: AnswerWriter, table: pa.Table) -> None:
     write_sealed(table, self.storage, f"part-{self._next:05d}-{'0' * 12}.parquet", self._run)
 
 
-MUTATIONS = (
-    Mutation(
-        "two drivers: no lease is taken",
-        ((driver, "held", lambda lease, **options: nullcontext(_NO_LEASE)),),
+MUTATIONS = {
+    "two drivers: no lease is taken": Mutation(
+        driver,
+        "held",
+        lambda lease, **options: nullcontext(_NO_LEASE),
         ("second driver", "second driver", "decode", "death"),
     ),
-    Mutation(
-        "a lease without fencing: a robbed driver renews it and goes on",
-        ((Lease, "renew", _renew_unchecked),),
-        ("second driver", "decode", "stop"),
+    "a lease without fencing: a robbed driver renews it and goes on": Mutation(
+        Lease, "renew", _renew_unchecked, ("second driver", "decode", "stop")
     ),
-    Mutation(
-        "a lease judged by the dates of two machines",
-        ((Lease, "_left_s", _left_by_date),),
-        ("late date", "jump"),
-        ("store",),
+    "a lease judged by the dates of two machines": Mutation(
+        Lease, "_left_s", _left_by_date, ("late date", "jump"), ("store",)
     ),
-    Mutation(
-        "a lease that does not end with its driver",
-        ((Lease, "_left_s", lambda self, number, holder: EXPIRES_S),),
-        ("death",),
+    "a lease that does not end with its driver": Mutation(
+        Lease, "_left_s", lambda self, number, holder: EXPIRES_S, ("death",)
     ),
-    Mutation(
-        "a lease by PUTs without a condition",
-        ((ObjectStore, "create", ObjectStore.write),),
+    "a lease by PUTs without a condition": Mutation(
+        ObjectStore,
+        "create",
+        ObjectStore.write,
         test="tests/pipeline/storage/test_leases.py::test_of_many_who_ask_at_once_one_gets_it",
     ),
-    Mutation(
-        "answers that are not flushed when a job ends",
-        ((driver, "_flushed", lambda writer, clock: nullcontext()),),
-        ("death",),
+    "answers that are not flushed when a job ends": Mutation(
+        driver, "_flushed", lambda writer, clock: nullcontext(), ("death",)
     ),
-    Mutation(
-        "files that are written in place",
-        ((Storage, "write", _write_in_place),),
-        ("death",),
-        ("disk", "shared"),
+    "files that are written in place": Mutation(
+        Storage, "write", _write_in_place, ("death",), ("disk", "shared")
     ),
-    Mutation(
-        "files that are not synchronised before they get their names",
-        ((SimulatedDisk, "sync", lambda self, file: None),),
-        ("death",),
-        ("disk",),
+    "files that are not synchronised before they get their names": Mutation(
+        SimulatedDisk, "sync", lambda self, file: None, ("death",), ("disk",)
     ),
-    Mutation(
-        "a resume that drops rows before it has others",
-        ((AnswerWriter, "keep", _keep_and_drop),),
-        test="tests/pipeline/progress/test_answers.py",
+    "a resume that drops rows before it has others": Mutation(
+        AnswerWriter, "keep", _keep_and_drop, test="tests/pipeline/progress/test_answers.py"
     ),
-    Mutation(
-        "a continued run still has the facts of a finished one",
-        ((Storage, "delete", _delete_but_facts),),
-        test="tests/jobs/run/test_driver.py",
+    "a continued run still has the facts of a finished one": Mutation(
+        Storage, "delete", _delete_but_facts, test="tests/jobs/run/test_driver.py"
     ),
-    Mutation(
-        "missing answers are not counted at the end",
-        ((driver, "add_missing", lambda *args: []),),
-        test="tests/jobs/run/test_driver.py",
+    "missing answers are not counted at the end": Mutation(
+        driver, "add_missing", lambda *args: [], test="tests/jobs/run/test_driver.py"
     ),
-    Mutation(
-        "a store that is away fails the clips that meet it",
-        ((run._Watch, "is_alone", lambda self, clip: True),),
-        ("away",),
+    "a store that is away fails the clips that meet it": Mutation(
+        run._Watch, "is_alone", lambda self, clip: True, ("away",)
     ),
-    Mutation(
-        "parts of answers whose seal nobody checks",
-        ((parts, "read_sealed", _read_unsealed),),
+    "parts of answers whose seal nobody checks": Mutation(
+        parts, "read_sealed", _read_unsealed, test="tests/pipeline/progress/test_parts.py"
+    ),
+    "a part that cannot be read counts as empty": Mutation(
+        parts, "read_sealed", _read_blindly, test="tests/pipeline/progress/test_parts.py"
+    ),
+    "parts of two attempts with one name": Mutation(
+        AnswerWriter, "_write", _write_by_number, ("death", "second driver")
+    ),
+    "parts are deleted before what is kept of them is written": Mutation(
+        AnswerWriter,
+        "drop_the_others",
+        _drop_before_writing,
         test="tests/pipeline/progress/test_parts.py",
     ),
-    Mutation(
-        "a part that cannot be read counts as empty",
-        ((parts, "read_sealed", _read_blindly),),
-        test="tests/pipeline/progress/test_parts.py",
+    "parts are deleted that the driver has not read": Mutation(
+        AnswerWriter, "drop_the_others", _drop_unread, ("decode", "second driver", "death")
     ),
-    Mutation(
-        "parts of two attempts with one name",
-        ((AnswerWriter, "_write", _write_by_number),),
-        ("death", "second driver"),
+    "rows that exist twice count twice": Mutation(
+        parts, "last_of_each", lambda table: table, test="tests/pipeline/progress/test_parts.py"
     ),
-    Mutation(
-        "parts are deleted before what is kept of them is written",
-        ((AnswerWriter, "drop_the_others", _drop_before_writing),),
-        test="tests/pipeline/progress/test_parts.py",
+    "failed clips count as finished": Mutation(
+        AnsweredClips, "without_failed", lambda self: self, ("decode",)
     ),
-    Mutation(
-        "parts are deleted that the driver has not read",
-        ((AnswerWriter, "drop_the_others", _drop_unread),),
-        ("decode", "second driver", "death"),
+    "tokens whose checksum nobody checks": Mutation(
+        TokenCache, "checked", staticmethod(_checked_nothing), ("swapped", "rot")
     ),
-    Mutation(
-        "rows that exist twice count twice",
-        ((parts, "last_of_each", lambda table: table),),
-        test="tests/pipeline/progress/test_parts.py",
+    "a cache file that was swapped with another clip's": Mutation(
+        TokenCache, "checked", staticmethod(_checked_but_key), ("swapped",)
     ),
-    Mutation(
-        "failed clips count as finished",
-        ((AnsweredClips, "without_failed", lambda self: self),),
-        ("decode",),
+    "a damaged clip that stays in its cache": Mutation(
+        TokenCache, "discard", lambda self, key: None, test="tests/pipeline/test_lost_entries.py"
     ),
-    Mutation(
-        "tokens whose checksum nobody checks",
-        ((TokenCache, "checked", staticmethod(_checked_nothing)),),
-        ("swapped", "rot"),
+    "tombstones that nobody reads": Mutation(
+        Shards, "refresh", _refresh_without_tombstones, ("damaged shard",)
     ),
-    Mutation(
-        "a cache file that was swapped with another clip's",
-        ((TokenCache, "checked", staticmethod(_checked_but_key)),),
-        ("swapped",),
+    "a clip that is put into a shard while a job runs is not found there": Mutation(
+        TokenCache, "read", _read_own_file_only, ("keeper",)
     ),
-    Mutation(
-        "a damaged clip that stays in its cache",
-        ((TokenCache, "discard", lambda self, key: None),),
-        test="tests/pipeline/test_lost_entries.py",
+    "compaction removes files before their shard is there": Mutation(
+        folders, "_write_shard", _remove_then_write, ("killed keeper",)
     ),
-    Mutation(
-        "tombstones that nobody reads",
-        ((Shards, "refresh", _refresh_without_tombstones),),
-        ("damaged shard",),
-    ),
-    Mutation(
-        "a clip that is put into a shard while a job runs is not found there",
-        ((TokenCache, "read", _read_own_file_only),),
-        ("keeper",),
-    ),
-    Mutation(
-        "compaction removes files before their shard is there",
-        ((folders, "_write_shard", _remove_then_write),),
-        ("killed keeper",),
-    ),
-    Mutation(
-        "compaction does not check its copy",
-        ((folders, "_read_back_and_remove", lambda folder, key: folder.remove(file_of(key))),),
+    "compaction does not check its copy": Mutation(
+        folders,
+        "_read_back_and_remove",
+        lambda folder, key: folder.remove(file_of(key)),
         test="tests/pipeline/cache/test_compact.py",
     ),
-    Mutation(
-        "a ledger that counts nothing",
-        ((BoundedAttempts, "__call__", lambda self, rows: self._stage(rows)),),
+    "a ledger that counts nothing": Mutation(
+        BoundedAttempts,
+        "__call__",
+        lambda self, rows: self._stage(rows),
         test="tests/pipeline/executors/test_attempts.py",
     ),
-    Mutation(
-        "a full disk is the clip's own fault",
-        tuple((stage, "store_fault", lambda error, where: None) for stage in (compress, answer)),
-        ("away",),
+    "a full disk is the clip's own fault": Mutation(
+        (compress, answer), "store_fault", lambda error, where: None, ("away",)
     ),
-)
+}

@@ -27,12 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
     from tests.chaos.mutations.faults import MUTATIONS
 
-    (mutation,) = (it for it in MUTATIONS if it.name == session.config.getoption("mutation"))
-    with mutation.applied():
+    with MUTATIONS[session.config.getoption("mutation")].applied():
         return (yield)
 
 
-def hunt(index: int) -> tuple[str, int, str]:
+def hunt(name: str) -> tuple[str, int, str]:
     """Run a mutation's test, or schedules until one fails with the mutation and not without it.
 
     Returns:
@@ -43,10 +42,10 @@ def hunt(index: int) -> tuple[str, int, str]:
     from tests.chaos.simulator.schedules import schedule_of
     from tests.chaos.simulator.simulate import _reference, simulate
 
-    mutation = MUTATIONS[index]
+    mutation = MUTATIONS[name]
     if mutation.test:
-        failed = _failed_tests(mutation.name, mutation.test)
-        return mutation.name, len(failed), " ".join(failed[:1])
+        failed = _failed_tests(name, mutation.test)
+        return name, len(failed), " ".join(failed[:1])
     for clips in range(2, 6):
         _reference(clips)  # of the product without the mutation
     for seed in range(MOST_SCHEDULES):
@@ -54,8 +53,8 @@ def hunt(index: int) -> tuple[str, int, str]:
         with mutation.applied():
             problem = simulate(schedule).problem
         if problem and not simulate(schedule).problem:
-            return mutation.name, seed + 1, problem.strip().partition("\n")[0]
-    return mutation.name, 0, ""
+            return name, seed + 1, problem.strip().partition("\n")[0]
+    return name, 0, ""
 
 
 def _failed_tests(name: str, test: str) -> list[str]:
@@ -76,11 +75,11 @@ def main() -> int:
     parser.add_argument("--named", default="", help="only those whose names hold this text")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    wanted = [index for index, one in enumerate(MUTATIONS) if options.named in one.name]
+    wanted = [name for name in MUTATIONS if options.named in name]
     missed = 0
     print("| fault | found after | by |\n|---|---|---|")
     with ProcessPoolExecutor(options.processes, mp_context=get_context("fork")) as workers:
-        for piece in as_completed([workers.submit(hunt, index) for index in wanted]):
+        for piece in as_completed([workers.submit(hunt, name) for name in wanted]):
             name, after, problem = piece.result()
             missed += not after
             problem = problem[:100].replace("|", "/")

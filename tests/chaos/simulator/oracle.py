@@ -4,36 +4,40 @@ from __future__ import annotations
 
 import hashlib
 import json
+import traceback
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
 from jobs.run.driver import JobResult
-from pipeline.storage.seal import SEAL, digest_of
-from tests.chaos.simulator.faults import Fault, kind_of
+from pipeline.runtime.stopping import Stopped
+from pipeline.storage.leases import LeaseError
+from pipeline.storage.objects import StoreError
+from pipeline.storage.seal import SEAL, DamagedFileError, digest_of
+from tango_core.errors import InputError
 from tests.chaos.simulator.running import METHODS, Running, read_table
-from tests.chaos.simulator.world import Process
+from tests.chaos.simulator.schedules import Fault, kind_of
+from tests.chaos.simulator.world import Killed, Process
 
 # What was measured, and whether it had to be computed.
 _NOT_SAID = ("cache", "answered_at", "encode_tflops")
+_DAMAGE = (OSError, pa.ArrowException, ValueError)
+Name = tuple[str, ...]
+Row = dict[str, Any]
 
 
 class WrongError(AssertionError):
     """The product lost, doubled, changed or hid something."""
 
 
-def expected(running: Running) -> dict[tuple[str, ...], object]:
+def expected(running: Running) -> dict[Name, object]:
     """What a job has left: answers by name, tokens by cache and clip."""
-    found: dict[tuple[str, ...], object] = {}
-    for path in _files(running, "/answers/"):
-        for row in _rows(running, path):
-            found[_name(row)] = _said(row)
-    for path in _files(running, "/cache/"):
-        for row in _rows(running, path):
-            found[(path.split("/")[-2], row["clip_key"])] = _tokens(row)
-    return found
+    answers = {_name(row): _said(row) for _, row in _rows(running, "/answers/")}
+    tokens = {_key(path, row): _tokens(row) for path, row in _rows(running, "/cache/")}
+    return {**answers, **tokens}
 
 
 def check_whole(running: Running) -> None:
@@ -51,7 +55,7 @@ def check_whole(running: Running) -> None:
                 read_table(pa.BufferReader(data))
             elif not data:
                 raise ValueError("it is empty")
-        except (ValueError, OSError, pa.ArrowException) as error:
+        except _DAMAGE as error:
             raise WrongError(f"{path} is half written: {error}") from error
 
 
@@ -59,17 +63,11 @@ def check_accounts(running: Running) -> None:
     """Check that what says that it is complete is, and that what was whole in a cache still is."""
     if running.struck("rot"):
         return
-    for path in running.state.paths():
-        folder, _, name = path.rpartition("/")
-        facts = json.loads(running.state.read(path) or b"") if name == "facts.json" else {}
-        if facts.get("num_answers") is None:
-            continue
-        rows = {_name(row) for part in _files(running, f"{folder}/answers/")
-                for row in _rows(running, part)}  # fmt: skip
-        if len(rows) != facts["num_answers"]:
-            raise WrongError(
-                f"{path} says {facts['num_answers']} answers, its parts hold {len(rows)}"
-            )
+    for folder in _folders(running, "facts.json"):
+        said = _json(running, f"{folder}/facts.json").get("num_answers")
+        there = {_name(row) for _, row in _rows(running, f"{folder}/answers/")}
+        if said not in (None, len(there)):
+            raise WrongError(f"{folder} says {said} answers, its parts hold {len(there)}")
     finished, intact = finished_clips(running), intact_entries(running)
     for kept, before in ((finished, running.finished), (intact, running.intact)):
         if (lost := before - kept) and not running.struck("power cut"):
@@ -77,29 +75,26 @@ def check_accounts(running: Running) -> None:
     running.finished, running.intact = finished, intact
 
 
-def finished_clips(running: Running) -> set[tuple[str, ...]]:
+def finished_clips(running: Running) -> set[Name]:
     """Run and clip of all clips whose answers are all there, and right, in parts that are whole."""
-    right: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    right: dict[Name, set[Name]] = {}
     for path in _files(running, "/answers/"):
-        with suppress(OSError, pa.ArrowException, ValueError):
-            for row in read_sealed_rows(running, path):
+        with suppress(*_DAMAGE):
+            for row in _sealed_rows(running, path):
                 name = _name(row)
                 if _said(row) == running.reference.get(name):
                     right.setdefault((path.split("/answers/")[0], name[1]), set()).add(name)
-    planned = Counter(name[1] for name in running.reference if len(name) == 4)
+    planned = Counter(name[1] for name in _answers(running))
     return {clip for clip, names in right.items() if len(names) == planned[clip[1]]}
 
 
 def complete_runs(running: Running) -> list[str]:
     """Runs that say that they are complete, whether their drivers lived to tell it or not."""
     found = []
-    for path in running.state.paths():
-        folder, _, name = path.rpartition("/")
-        facts = running.state.read(f"{folder}/facts.json")
-        if name == "summary.json" and facts and json.loads(facts)["num_answers"] is not None:
-            summary = json.loads(running.state.read(path) or b"")
-            if summary["num_failed"] == 0:
-                found.append(folder.rpartition("/")[2])
+    for folder in _folders(running, "summary.json"):
+        counted = _json(running, f"{folder}/facts.json").get("num_answers") is not None
+        if counted and _json(running, f"{folder}/summary.json")["num_failed"] == 0:
+            found.append(folder.rpartition("/")[2])
     return found
 
 
@@ -116,11 +111,8 @@ def check_attempt(running: Running, process: Process, struck: list[Fault]) -> No
     asked = [fault.value for fault in struck if fault.kind in ("refused", "lost answer")]
     brief = all(fault.value <= 8 for fault in away) and sum(asked) + len(away) <= 3
     # A damaged file may show later.
-    if (
-        process.error is None
-        and process.value.result.num_failed_clips
-        and not running.struck("rot")
-    ):
+    may_fail = process.error is not None or running.struck("rot")
+    if not may_fail and process.value.result.num_failed_clips:
         if brief and kinds <= {"full disk", "outage", "refused", "lost answer", "switch"}:
             raise WrongError(f"a clip failed, and at most a store was at fault: {process.value}")
         if kinds <= {"switch", "arrive", "pause", "slow", "clock jump"}:
@@ -132,18 +124,43 @@ def check_attempt(running: Running, process: Process, struck: list[Fault]) -> No
         raise WrongError(f"a living driver lost its run to one that must wait: {process.error}")
 
 
-def intact_entries(running: Running) -> set[tuple[str, ...]]:
+def check_end(running: Running, process: Process) -> None:
+    """Check that a process ended well, was killed, or names in one line what stopped it."""
+    error, text = process.error, str(process.error)
+    rotten_part = any(fault.value[1] == "part" for fault in running.struck("rot"))
+    match error:
+        case None | Killed() | Stopped() | LeaseError() | StoreError():
+            right = True
+        case FileNotFoundError() if "continue the run with --resume" in text or (
+            "/answers/part-" in text
+        ):
+            right = rotten_part  # a part was lost after the count; the next driver continues
+        case FileNotFoundError():
+            right = "/facts.json" in text and bool(running.struck("arrive"))
+        case OSError():  # a disk or a store that does not work, while nothing waits for it
+            right = not isinstance(error, FileExistsError)
+        case DamagedFileError():
+            right = rotten_part  # the next driver sets the part aside
+        case InputError() if process.is_driver:
+            right = isinstance(error.__cause__, OSError)
+        case _:
+            right = isinstance(error, ValueError) and not process.is_driver
+    if not right:
+        lines = "".join(traceback.format_exception(error))
+        raise WrongError(f"{process.name} ended with {type(error).__name__}: {error}\n{lines}")
+
+
+def intact_entries(running: Running) -> set[Name]:
     """Cache and clip of every token set that is as it should be."""
-    there: set[tuple[str, ...]] = set()
+    there: set[Name] = set()
     for path in _files(running, "/cache/"):
         # What is damaged may be a column that is not looked at here.
-        if running.state.read(path) == running.rotten.get(path, b""):
+        if running.state.read(path) == running.rotten.get(path):
             continue
-        with suppress(OSError, pa.ArrowException, ValueError):
-            for row in _rows(running, path):
-                key = (path.split("/")[-2], row["clip_key"])
-                if _tokens(row) == running.reference.get(key):
-                    there.add(key)
+        with suppress(*_DAMAGE):
+            rows = _table(running, path).to_pylist()
+            found = {_key(path, row): _tokens(row) for row in rows}
+            there |= {key for key in found if found[key] == running.reference.get(key)}
     return there
 
 
@@ -156,7 +173,7 @@ def work_left(running: Running, resume: str | None = None) -> tuple[int, int]:
     """
     run = _continued(running) if resume is None else resume
     done = [clip for folder, clip in finished_clips(running) if folder.rpartition("/")[2] == run]
-    clips = {name[1] for name in running.reference if len(name) == 4}
+    clips = {name[1] for name in _answers(running)}
     there = intact_entries(running)
     uncached = {key[1] for key in running.reference if len(key) == 2 and key not in there}
     return len(clips) - len(done), len(uncached)
@@ -164,12 +181,9 @@ def work_left(running: Running, resume: str | None = None) -> tuple[int, int]:
 
 def _continued(running: Running) -> str | None:
     """The newest run that is not finished, with failures or without, or `None`."""
-    paths = running.state.paths()
-    folders = [path.rpartition("/")[0] for path in paths if path.endswith("/job.digest")]
-    for folder in sorted(folders, reverse=True):  # names begin with the time
-        if not {f"{folder}/facts.json", f"{folder}/summary.json"} <= set(paths):
-            return folder.rpartition("/")[2]
-    return None
+    finished = {*_folders(running, "facts.json")} & {*_folders(running, "summary.json")}
+    going = [one for one in _folders(running, "job.digest") if one not in finished]
+    return max(going).rpartition("/")[2] if going else None  # names begin with the time
 
 
 def check_work(left: tuple[int, int], result: JobResult | None, encoded: int) -> None:
@@ -183,12 +197,8 @@ def check_work(left: tuple[int, int], result: JobResult | None, encoded: int) ->
 
 def check_finished(running: Running, run: str) -> None:
     """Check that a finished run holds every answer, right, and counts them so."""
-    answers = {key: value for key, value in running.reference.items() if len(key) == 4}
-    found = {
-        _name(row): _said(row)
-        for path in sorted(_files(running, f"/{run}/answers/"), key=_part_number)
-        for row in _rows(running, path)
-    }
+    answers = _answers(running)
+    found = {_name(row): _said(row) for _, row in _rows(running, f"/{run}/answers/")}
     if found != answers:
         wrong = [name for name in found if found[name] != answers.get(name)]
         raise WrongError(f"answers are lost {answers.keys() - found.keys()} or wrong {wrong}")
@@ -198,13 +208,12 @@ def check_finished(running: Running, run: str) -> None:
 
 def _check_counts(running: Running, run: str, num_answers: int) -> None:
     """The numbers of the summary are those of the files."""
-    folder = next(p for p in running.state.paths() if p.endswith(f"/{run}/summary.json"))
-    folder = folder.rpartition("/")[0]
-    summary = json.loads(running.state.read(f"{folder}/summary.json") or b"")
-    facts = json.loads(running.state.read(f"{folder}/facts.json") or b"")
+    (folder,) = (one for one in _folders(running, "summary.json") if one.endswith(f"/{run}"))
+    summary = _json(running, f"{folder}/summary.json")
     failures = read_table(pa.BufferReader(running.state.read(f"{folder}/failures.parquet") or b""))
     cells = [cell["num_questions"] for cell in summary["cells"]]
-    found = failures.num_rows, summary["num_failed"], facts["num_answers"], cells
+    num_said = _json(running, f"{folder}/facts.json")["num_answers"]
+    found = failures.num_rows, summary["num_failed"], num_said, cells
     right = 0, 0, num_answers, [num_answers // len(METHODS)] * len(METHODS)
     if found != right:
         raise WrongError(f"the run counts {found} and holds {right}")
@@ -212,22 +221,29 @@ def _check_counts(running: Running, run: str, num_answers: int) -> None:
 
 def _check_caches(running: Running) -> None:
     """What is in a cache is what belongs there."""
+    if running.struck("rot"):
+        return
     gone = {path.rpartition("/")[2] for path in running.state.paths() if path.endswith(".gone")}
-    rotten = running.struck("rot")
-    for path in _files(running, "/cache/"):
-        cache, name = path.split("/")[-2:]
-        try:
-            rows = _rows(running, path)
-        except (OSError, pa.ArrowException):
-            if rotten:
-                continue
-            raise
-        for row in rows:
-            if f"{name}.{row['clip_key']}.gone" in gone:
-                continue
-            right = running.reference.get((cache, row["clip_key"]))
-            if _tokens(row) != right and not rotten:
-                raise WrongError(f"{path} holds other tokens of {row['video_id']} than it should")
+    for path, row in _rows(running, "/cache/"):
+        is_gone = f"{path.rpartition('/')[2]}.{row['clip_key']}.gone" in gone
+        if not is_gone and _tokens(row) != running.reference.get(_key(path, row)):
+            raise WrongError(f"{path} holds other tokens of {row['video_id']} than it should")
+
+
+def _answers(running: Running) -> dict[Name, object]:
+    """The answers of an undisturbed job by name."""
+    return {key: value for key, value in running.reference.items() if len(key) == 4}
+
+
+def _folders(running: Running, name: str) -> list[str]:
+    """Run directories that hold a file."""
+    paths = running.state.paths()
+    return [path.removesuffix(f"/{name}") for path in paths if path.endswith(f"/{name}")]
+
+
+def _json(running: Running, path: str) -> Any:
+    """Content of a JSON file; nothing if it is not there."""
+    return json.loads(running.state.read(path) or b"{}")
 
 
 def _files(running: Running, where: str) -> list[str]:
@@ -239,7 +255,17 @@ def _files(running: Running, where: str) -> list[str]:
     ]
 
 
-def read_sealed_rows(running: Running, path: str) -> list[dict[str, Any]]:
+def _table(running: Running, path: str) -> pa.Table:
+    return read_table(pa.BufferReader(running.state.read(path) or b""))
+
+
+def _rows(running: Running, where: str) -> Iterator[tuple[str, Row]]:
+    """Path and row of all Parquet files that readers see, part after part."""
+    for path in _files(running, where):
+        yield from ((path, row) for row in _table(running, path).to_pylist())
+
+
+def _sealed_rows(running: Running, path: str) -> list[Row]:
     """The rows of a part whose bytes are as they were written."""
     table = _table(running, path)
     seal = json.loads((table.schema.metadata or {})[SEAL])
@@ -247,29 +273,19 @@ def read_sealed_rows(running: Running, path: str) -> list[dict[str, Any]]:
     table = table.replace_schema_metadata(None)
     if digest != digest_of(table, seal) or seal["file"] != path.rpartition("/")[2]:
         raise ValueError("it is damaged")
-    rows: list[dict[str, Any]] = table.to_pylist()
+    rows: list[Row] = table.to_pylist()
     return rows
 
 
-def _part_number(path: str) -> tuple[int, str]:
-    name = path.rpartition("/")[2]
-    return int(name.split("-")[1].split(".")[0]), name
-
-
-def _table(running: Running, path: str) -> pa.Table:
-    return read_table(pa.BufferReader(running.state.read(path) or b""))
-
-
-def _rows(running: Running, path: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = _table(running, path).to_pylist()
-    return rows
-
-
-def _name(row: dict[str, Any]) -> tuple[str, ...]:
+def _name(row: Row) -> Name:
     return (row["benchmark"], row["video_id"], row["cell"], row["question_id"])
 
 
-def _said(row: dict[str, Any]) -> tuple[object, ...]:
+def _key(path: str, row: Row) -> Name:
+    return (path.split("/")[-2], row["clip_key"])
+
+
+def _said(row: Row) -> tuple[object, ...]:
     """An answer without what was measured."""
     return tuple(
         (key, value)
@@ -278,7 +294,7 @@ def _said(row: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _tokens(row: dict[str, Any]) -> tuple[object, ...]:
+def _tokens(row: Row) -> tuple[object, ...]:
     """What the cache holds of a clip, bit for bit."""
     digest = hashlib.sha256(row["tokens"]).hexdigest()
     return (row["video_id"], digest, tuple(row["indices"]), tuple(row["shape"]), row["dtype"])

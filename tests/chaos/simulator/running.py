@@ -1,4 +1,4 @@
-"""One simulated world at work: its stores, its processes, and replacements of the machine's parts.
+"""One simulated world at work: its stores, and what its processes do.
 
 Real are the driver, the planner, the token cache and its shards, the answer writer, the seals, both
 leases, the store's client with its repetitions, the stages and the summary. Simulated are the disk
@@ -7,34 +7,50 @@ and the store below them, the time, process ids and the decode child.
 
 from __future__ import annotations
 
+import io
+import json
 import random
+import signal
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.console import Console
 
 from jobs.config.recipe import Job, parse_job
+from jobs.results.facts import FACTS_FILE, JobFacts
+from jobs.results.summary import reduce_runs, save_summary, summarize_reduced
 from jobs.run.build import BuiltJob, build
-from jobs.run.driver import versions
+from jobs.run.driver import JobResult, execute, versions
+from jobs.run.locations import Locations
+from jobs.run.run_dirs import find_run, new_run_dir, unfinished_run
+from pipeline.cache.folders import CacheFolder, compact_cache, find_caches, plan_removals
+from pipeline.metrics import JobBoard
+from pipeline.rows import Result
+from pipeline.run import run
 from pipeline.runtime.background import done_ahead
+from pipeline.runtime.stopping import Stopped
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place, Url, place
-from tests.chaos.simulator.bucket import BucketState, SimulatedStore
-from tests.chaos.simulator.disk import DiskState, SimulatedDisk
-from tests.chaos.simulator.faults import Fault, Schedule
 from tests.chaos.simulator.model import MOST_CLIPS, InlineChild
-from tests.chaos.simulator.world import START, Process, World
+from tests.chaos.simulator.schedules import Fault, Schedule, strike
+from tests.chaos.simulator.stores import BucketState, DiskState, SimulatedDisk, SimulatedStore
+from tests.chaos.simulator.world import START, ClockOf, Process, World
 
 MODEL = "tests.chaos.simulator.model"
 METHODS = ({"name": "full"}, {"name": "uniform", "retention": 0.5})
+CONSOLE = Console(file=io.StringIO())
 
 
 class Running:
@@ -59,21 +75,17 @@ class Running:
         self.num_encoded = 0
         self._names = random.Random(f"names {schedule.order}")
 
-    def spawn(self, role: str, machine: int, program: Callable[..., Any], **how: Any) -> Process:
-        """Start one more process; the program gets this world and its process."""
+    def spawn(self, role: str, machine: int, **how: Any) -> Process:
+        """Start one more process in one of `ROLES`."""
         name = f"{role}-{len(self.world.processes)}"
-        return self.world.spawn(name, machine, partial(program, self, **how))
+        return self.world.spawn(name, machine, partial(ROLES[role], self, **how))
 
-    def storage(self, where: str | Place, process: Process) -> Storage:
+    def storage(self, process: Process, where: str | Place) -> Storage:
         """A directory as a process sees it."""
         found = place(where)
         if isinstance(found, Url):
             return Storage(SimulatedStore(self.bucket, process, self.listed), found.path)
         return Storage(SimulatedDisk(self.disk, process, self.listed), str(found))
-
-    def opener(self, process: Process) -> Callable[[str | Place], Storage]:
-        """A replacement of `Storage.at` for one process."""
-        return lambda where: self.storage(where, process)
 
     def listed(self, path: str, found: list[Any]) -> list[Any]:
         """A listing as it arrives; only those of token caches may lag."""
@@ -88,7 +100,7 @@ class Running:
         """Let a fault happen, and note it if it did."""
         if fault.awaits(what):
             self.world.faults.setdefault(self.world.steps + 1, []).append(fault)
-        elif fault.strike(self, process):
+        elif strike(self, process, fault.kind, fault.value):
             self.world.struck.append(fault)
 
     def struck(self, kind: str) -> list[Fault]:
@@ -187,3 +199,115 @@ def _job(clips: int) -> tuple[Job, BuiltJob, str]:
 
 
 _versions = cache(versions)
+
+
+class Finished(NamedTuple):
+    """How a driver ended: the name of the run's directory, and the result of the job."""
+
+    run: str
+    result: JobResult
+
+
+def drive(
+    running: Running,
+    process: Process,
+    *,
+    steal: bool = False,
+    resume: str | None = None,
+    kind: Literal["sweep", "precompute"] = "sweep",
+) -> Finished:
+    """`tango sweep --continue`, with `--steal` or without, from the search to the summary.
+
+    Args:
+        running: The world.
+        process: The driver.
+        steal: Whether it takes the run from a living driver.
+        resume: Run to resume instead of the newest unfinished one.
+        kind: `precompute` only fills the caches.
+    """
+    job, output = running.job, running.output
+    clock, open_storage = ClockOf(process), partial(running.storage, process)
+    if resume:
+        run_dir: Place | None = find_run(resume, output, open_storage=open_storage)
+    else:
+        run_dir = unfinished_run(job, output, open_storage=open_storage)
+    if run_dir is None:
+        run_dir = new_run_dir(job, output, clock=clock, open_storage=open_storage)
+    board = JobBoard()
+
+    def in_some_order(plan: Any, settings: Any) -> Iterator[Result]:
+        """The clips in the order of the schedule, as workers of a cluster finish them."""
+        if running.schedule.order:
+            order = np.random.default_rng(running.schedule.order).permutation(plan.clips.num_rows)
+            plan = replace(plan, clips=plan.clips.take(order))
+        for result in run(plan, settings, board=board):
+            yield result
+            if process.signalled:  # as the main thread of a driver, between two clips
+                raise Stopped(signal.SIGTERM)
+
+    result = execute(
+        job,
+        running.built,
+        kind,
+        Locations(output, open_storage=open_storage, steal=steal, continues=True),
+        run_dir,
+        CONSOLE,
+        run_plan=in_some_order,
+        clock=clock,
+        board=board,
+    )
+    if kind == "sweep":
+        summarise(run_dir, open_storage(run_dir))
+    return Finished(run_dir.name, result)
+
+
+def summarise(run_dir: Place, storage: Storage) -> None:
+    """Copy the answers, reduce them, and write `summary.json` into the run."""
+    with tempfile.TemporaryDirectory(prefix="tango-simulator-") as above:
+        folder = Path(above) / run_dir.name
+        (folder / "answers").mkdir(parents=True)
+        for name in storage.child("answers").names(".parquet"):
+            (folder / "answers" / name).write_bytes(storage.child("answers").read(name))
+        facts = JobFacts.from_json(json.loads(storage.read(FACTS_FILE)))
+        summary = summarize_reduced(reduce_runs([folder], facts.mode), facts)
+        save_summary(summary, storage)  # type: ignore[arg-type]
+
+
+def compact(running: Running, process: Process) -> None:
+    """`tango cache compact`."""
+    for folder in _caches(running, process):
+        if folder.cache is not None:
+            list(compact_cache(folder))
+
+
+def verify(running: Running, process: Process) -> None:
+    """`tango cache verify --delete`, one clip at a time."""
+    for folder in _caches(running, process):
+        if folder.cache is not None:
+            for location in folder.locations:
+                if folder.problem_of(location):
+                    folder.discard(location)
+
+
+def collect(running: Running, process: Process) -> None:
+    """`tango cache gc --yes`: delete leftovers of killed writers."""
+    now = ClockOf(process).now()
+    for removal in plan_removals(_caches(running, process), now, timedelta(days=30)):
+        removal.apply()
+
+
+def _caches(running: Running, process: Process) -> list[CacheFolder]:
+    try:
+        return find_caches(running.storage(process, str(running.output / "cache")))
+    except FileNotFoundError:
+        return []
+
+
+ROLES: dict[str, Any] = {
+    "driver": drive,
+    "continue": drive,
+    "steal": partial(drive, steal=True),
+    "compact": compact,
+    "verify": verify,
+    "gc": collect,
+}

@@ -1,14 +1,170 @@
-"""From a seed to a schedule: everything is drawn here, before anything runs."""
+"""Faults as plain values, how each happens, and how a seed becomes a schedule of them.
+
+Every fault names the step at which it strikes: steps count what the processes of the world ask of
+stores and of the time. Everything is drawn before anything runs, so that a schedule can be run
+again, made smaller and printed.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tests.chaos.simulator.faults import Fault, Schedule, WorldKind
+if TYPE_CHECKING:
+    from tests.chaos.simulator.running import Running
+    from tests.chaos.simulator.world import Process
 
+WorldKind = Literal["disk", "shared", "store"]
+"""One machine with a disk; two machines with a shared disk; two machines with an object store."""
+FAULTS = (
+    *("kill", "signal", "power cut", "node loss", "pause", "slow", "switch", "full disk"),
+    *("outage", "refused", "lost answer", "listing", "clock jump", "decode", "arrive", "rot"),
+)
 STEPS = {"disk": 420, "shared": 420, "store": 200}
 """About the steps of a job with four clips and of a second process."""
+
+
+class Fault(NamedTuple):
+    """One fault.
+
+    Attributes:
+        at: The step before which it strikes, counted from 1.
+        kind: One of `FAULTS`.
+        value: Its argument, which `strike` explains.
+    """
+
+    at: int
+    kind: str
+    value: Any = None
+
+    def awaits(self, what: str) -> bool:
+        """Whether it waits for another step than this one: a kill may name the kind of step."""
+        steps = {"put": ("rename", "PUT"), "remove": ("remove", "DELETE")}
+        if self.kind != "kill" or self.value not in steps:
+            return False
+        return not what.startswith(steps[self.value]) or what.endswith(".tmp")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A world and what goes wrong in it; its `repr` is Python that makes it again.
+
+    Attributes:
+        world: Where files are.
+        clips: Number of clips of the benchmark; each has two questions.
+        moves: Whether attempts after the first start on the other machine.
+        compacted: Whether the token caches are filled, and compacted, before the job starts.
+        order: Seed of random names and of the order of a job's clips; 0 for theirs.
+        faults: What goes wrong.
+    """
+
+    world: WorldKind = "disk"
+    clips: int = 4
+    moves: bool = False
+    compacted: bool = False
+    order: int = 0
+    faults: tuple[Fault, ...] = ()
+
+
+def strike(running: Running, process: Process, kind: str, value: Any) -> bool:
+    """Let a fault happen to the process at work; returns whether it did."""
+    world = running.world
+    match kind:
+        case "kill":  # SIGKILL, before the next step or the next that `value` names
+            process.dead = True
+        case "signal":  # SIGTERM to a driver, which reacts after its next clip
+            process.signalled = True
+            return process.is_driver
+        case "power cut":  # lost changes of names; share of bytes not synchronised that survives
+            if running.schedule.world != "disk":
+                return False
+            world.kill_machine(process.machine)
+            running.disk.cut_power(*value)
+        case "node loss":  # ends all processes of the machine; its files are elsewhere
+            world.kill_machine(process.machine)
+        case "pause":  # the process stands still for some seconds, its renewals too
+            process.wait(value, frozen=True)
+        case "slow":  # the step takes some seconds; the process's other threads go on
+            process.wait(value, frozen=process.is_aside or process.in_lease)
+        case "switch":  # another process goes on first
+            return world.switch(process, value)
+        case "full disk":  # nothing can be written for some seconds
+            running.disk.full_until = world.time + value
+            return not running.is_store
+        case "outage":  # the store answers nothing but 503 for some seconds
+            running.bucket.down_until = world.time + value
+            return running.is_store
+        case "refused":  # so many requests are answered 503: they have no effect
+            running.bucket.refused += value
+            return running.is_store
+        case "lost answer":  # so many writes are done, and their answers are lost
+            running.bucket.unanswered += value
+            return running.is_store
+        case "listing":  # the next one of a token cache is seconds old, or lacks every n-th name
+            running.listing_faults.append(value)
+        case "clock jump":  # the date of the machine jumps; its monotonic clock does not
+            world.skew[process.machine] = world.skew.get(process.machine, 0.0) + value
+        case "decode":  # the next decoding crashes, or hangs until its time is over
+            running.decode_faults.append(value)
+        case "arrive":  # one more process starts: its role in `running.ROLES`, and its machine
+            role, machine = value
+            running.spawn(role, 0 if running.schedule.world == "disk" else machine)
+        case "rot":
+            return _damage(running, *value)
+    return True
+
+
+def _damage(running: Running, how: str, of: str, which: int) -> bool:
+    """Damage a file that was written whole.
+
+    Args:
+        running: The world.
+        how: `flip` a byte, `cut` the end off, `swap` with another file of its directory, `empty` it
+            or `lose` it.
+        of: `entry` (a token set), `shard` or `part` (of the answers).
+        which: Which of them, modulo their number.
+    """
+    state = running.state
+    found = [path for path in state.paths() if kind_of(path) == of]
+    if not found:
+        return False
+    path = found[which % len(found)]
+    data = state.read(path) or b""
+    if how == "swap":
+        others = [other for other in found if other != path]
+        folder = path.rpartition("/")[0]
+        near = [other for other in others if other.rpartition("/")[0] == folder] or others
+        if not near:
+            return False
+        other = near[which % len(near)]
+        state.put(path, state.read(other) or b"")
+        state.put(other, data)
+        running.rotten[other] = data
+    elif how == "lose":
+        state.lose(path)
+    elif how in ("empty", "cut"):
+        state.put(path, data[: len(data) // 2] if how == "cut" else b"")
+    elif not data:  # it was emptied before
+        return False
+    else:
+        where = (which * 97 + len(data) // 3) % len(data)
+        state.put(path, data[:where] + bytes([data[where] ^ 0x41]) + data[where + 1 :])
+    if (now := state.read(path)) is not None:
+        running.rotten[path] = now
+    return True
+
+
+def kind_of(path: str) -> str:
+    """Kind of a visible Parquet file: `entry`, `shard` or `part`; "" for other files."""
+    name = path.rpartition("/")[2]
+    if name.startswith(".") or not name.endswith(".parquet"):
+        return ""
+    if "/answers/" in path:
+        return "part"
+    cached = "shard" if name.startswith("shard-") else "entry"
+    return cached if "/cache/" in path else ""
 
 
 def schedule_of(

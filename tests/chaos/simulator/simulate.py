@@ -9,26 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
-from pipeline.runtime.stopping import Stopped
-from pipeline.storage.leases import LeaseError
-from pipeline.storage.objects import StoreError
-from pipeline.storage.seal import DamagedFileError
-from tango_core.errors import InputError
-from tests.chaos.simulator.faults import Fault, Schedule
-from tests.chaos.simulator.oracle import (
-    WrongError,
-    check_accounts,
-    check_attempt,
-    check_finished,
-    check_whole,
-    check_work,
-    complete_runs,
-    expected,
-    work_left,
-)
-from tests.chaos.simulator.programs import Finished, compact, drive
-from tests.chaos.simulator.running import Running
-from tests.chaos.simulator.world import Killed, Process, StuckError
+from tests.chaos.simulator import oracle
+from tests.chaos.simulator.oracle import WrongError
+from tests.chaos.simulator.running import Finished, Running
+from tests.chaos.simulator.schedules import Fault, Schedule
+from tests.chaos.simulator.world import Process, StuckError
 
 MOST_ATTEMPTS = 12
 """After so many attempts nothing goes wrong any more."""
@@ -91,8 +76,8 @@ def _reference(clips: int) -> dict[tuple[str, ...], object]:
     """The answers of an undisturbed job, and the tokens of its caches."""
     running = Running(Schedule(clips=clips))
     with _silent(), running.active():
-        _ended_well(running, running.spawn("driver", 0, drive))
-        return expected(running)
+        _ended_well(running, running.spawn("driver", 0))
+        return oracle.expected(running)
 
 
 def _ended_well(running: Running, process: Process) -> None:
@@ -105,8 +90,8 @@ def _ended_well(running: Running, process: Process) -> None:
 def _fill(running: Running) -> None:
     """Fill and compact the caches before anything goes wrong."""
     faults, running.world.faults = running.world.faults, {}
-    _ended_well(running, running.spawn("driver", 0, drive, kind="precompute"))
-    _ended_well(running, running.spawn("compact", 0, compact))
+    _ended_well(running, running.spawn("driver", 0, kind="precompute"))
+    _ended_well(running, running.spawn("compact", 0))
     running.world.steps, running.world.faults = 0, faults
 
 
@@ -122,31 +107,30 @@ def _run(running: Running, outcome: Outcome) -> None:
         before, begun = len(world.struck), len(world.processes)
         # A driver gives up after six refusals.
         is_away = world.time < max(running.disk.full_until, bucket.down_until) or bucket.refused > 0
-        left, encoded = work_left(running, incomplete), running.num_encoded
-        process = running.spawn(
-            "driver", attempt % 2 if schedule.moves else 0, drive, resume=incomplete
-        )
+        left, encoded = oracle.work_left(running, incomplete), running.num_encoded
+        machine = attempt % 2 if schedule.moves else 0
+        process = running.spawn("driver", machine, resume=incomplete)
         world.run()
         ended = world.processes[begun:]
         struck = world.struck[before:]
         for one in ended:
             outcome.attempts.append(_how(one))
-            _judge(running, one)
+            oracle.check_end(running, one)
             if one.is_driver:
-                check_attempt(running, one, struck)
-        check_whole(running)
-        check_accounts(running)
+                oracle.check_attempt(running, one, struck)
+        oracle.check_whole(running)
+        oracle.check_accounts(running)
         is_calm = not struck and not is_away
         if is_calm:
             result = process.value.result if process.error is None else None
-            check_work(left, result, running.num_encoded - encoded)
+            oracle.check_work(left, result, running.num_encoded - encoded)
         results = [one.value for one in ended if isinstance(one.value, Finished)]
         finished = [
             run for run, result in results if not result.num_missing + result.num_failed_clips
         ]
         rots = any(fault.kind == "rot" for fault in struck)
         has_rotted = rots or (has_rotted and not finished)
-        done = finished or complete_runs(running)
+        done = finished or oracle.complete_runs(running)
         if done and not has_rotted:
             break
         incomplete = results[-1].run if results else incomplete
@@ -158,7 +142,7 @@ def _run(running: Running, outcome: Outcome) -> None:
             world.faults.clear()
         world.time += RESTART_S
     for run in done:
-        check_finished(running, run)
+        oracle.check_finished(running, run)
     if schedule.order % 3 == 0:
         _resume(running, outcome, done[-1])
 
@@ -169,14 +153,14 @@ def _resume(running: Running, outcome: Outcome, run: str) -> None:
     world.faults.clear()
     world.time = max(world.time, running.disk.full_until, bucket.down_until)
     bucket.refused = bucket.unanswered = 0
-    process = running.spawn("driver", 0, drive, resume=run)
+    process = running.spawn("driver", 0, resume=run)
     world.run()
     outcome.attempts.append(_how(process))
     if process.error is not None:
         raise WrongError(f"a finished run cannot be resumed: {outcome.attempts[-1]}")
     if clips := process.value.result.num_clips:
         raise WrongError(f"resuming a finished run asks {clips} clips again")
-    check_finished(running, run)
+    oracle.check_finished(running, run)
 
 
 def _how(process: Process) -> str:
@@ -191,29 +175,3 @@ def _how(process: Process) -> str:
         f"{process.name}: {r.num_clips} clips, {r.num_encoded} encoded, "
         f"{r.num_failed_clips} failed, {r.num_missing} missing"
     )
-
-
-def _judge(running: Running, process: Process) -> None:
-    """Check that a process ended well, was killed, or names in one line what stopped it."""
-    error, text = process.error, str(process.error)
-    rotten_part = any(fault.value[1] == "part" for fault in running.struck("rot"))
-    match error:
-        case None | Killed() | Stopped() | LeaseError() | StoreError():
-            right = True
-        case FileNotFoundError() if "continue the run with --resume" in text or (
-            "/answers/part-" in text
-        ):
-            right = rotten_part  # a part was lost after the count; the next driver continues
-        case FileNotFoundError():
-            right = "/facts.json" in text and bool(running.struck("arrive"))
-        case OSError():  # a disk or a store that does not work, while nothing waits for it
-            right = not isinstance(error, FileExistsError)
-        case DamagedFileError():
-            right = rotten_part  # the next driver sets the part aside
-        case InputError() if process.is_driver:
-            right = isinstance(error.__cause__, OSError)
-        case _:
-            right = isinstance(error, ValueError) and not process.is_driver
-    if not right:
-        lines = "".join(traceback.format_exception(error))
-        raise WrongError(f"{process.name} ended with {type(error).__name__}: {error}\n{lines}")

@@ -16,7 +16,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from pipeline.runtime.clock import Clock, Ticker
-from tests.chaos.simulator.faults import Fault, Schedule
+from tests.chaos.simulator.schedules import Fault, Schedule
 
 START = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 STEP_S = 0.02

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from planted_deviations import DEVIATIONS, Deviation, base_run
-from planting import by_cause, plant
+from planted_deviations import DEVIATIONS, Deviation, base_run, by_cause, plant
 
 from jobs.explain.explanation import NOTHING, explained, rounded_points
 from tango_core.metrics import MEAN_IOU, RECALL_07

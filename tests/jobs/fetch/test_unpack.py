@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hub_releases import cut, tarred, zipped
-from hub_state import digest_of
+from hub_server import digest_of
 
 from jobs.fetch.hub import FetchError, RemoteFile, move
 from jobs.fetch.unpack import Archive, Unpacked, archives_among, unpack

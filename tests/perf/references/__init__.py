@@ -11,17 +11,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from references import (
-    fastvid,
-    flashvid,
-    holitom,
-    inside,
-    inside_staged,
-    later,
-    prunevid,
-    selecting,
-    visionzip,
-)
+from references import inside, merging, selecting
 from tango_core.compressors.base import LayerContext
 from tango_core.types import VisualFeatures
 
@@ -31,19 +21,19 @@ COMPRESSORS: dict[str, Callable[[VisualFeatures, float], tuple[Tensor, Tensor]]]
     "random": selecting.random,
     "uniform": selecting.uniform,
     "topk": selecting.topk,
-    "visionzip": visionzip.compress,
+    "visionzip": merging.visionzip,
     "vidcom2": selecting.vidcom2,
-    "fastvid": fastvid.compress,
-    "holitom": holitom.compress,
+    "fastvid": merging.fastvid,
+    "holitom": merging.holitom,
     "divprune": selecting.divprune,
-    "prunevid": prunevid.compress,
+    "prunevid": merging.prunevid,
     "evs": selecting.evs,
-    "flashvid": flashvid.compress,
-    "vcast": later.vcast,
-    "fewer_frames": later.fewer_frames,
-    "pool_space": later.pool_space,
-    "pool_time": later.pool_time,
-    "block": later.block,
+    "flashvid": merging.flashvid,
+    "vcast": selecting.vcast,
+    "fewer_frames": selecting.fewer_frames,
+    "pool_space": selecting.pool_space,
+    "pool_time": selecting.pool_time,
+    "block": selecting.block,
 }
 
 # (context, share) -> (S',) ascending positions that stay and their (S', D) states. The share is
@@ -51,9 +41,9 @@ COMPRESSORS: dict[str, Callable[[VisualFeatures, float], tuple[Tensor, Tensor]]]
 PRUNERS: dict[str, Callable[[LayerContext, float], tuple[Tensor, Tensor]]] = {
     "fastv": inside.fastv,
     "dart": inside.dart,
-    "pyramiddrop": inside_staged.pyramiddrop,
-    "sparsevlm": inside_staged.sparsevlm,
-    "framefusion": inside_staged.framefusion,
+    "pyramiddrop": inside.pyramiddrop,
+    "sparsevlm": inside.sparsevlm,
+    "framefusion": inside.framefusion,
     "fastv-merge": inside.fastv_merge,
     "holitom-merge": inside.holitom_merge,
 }

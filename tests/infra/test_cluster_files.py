@@ -1,4 +1,4 @@
-"""The manifests for KubeRay: schema, versions, and pools that fit the groups."""
+"""Manifests for KubeRay and files for `ray up`: schema, versions, and pools that fit."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "infra/kuberay"
 SCHEMAS = json.loads((ROOT / "tests/fixtures/kuberay/schemas.json").read_text())
 MANIFESTS = ("raycluster.yaml", "rayjob.yaml")
+FILES = sorted((ROOT / "infra/ray").glob("*.yaml"))
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def loaded(name):
@@ -29,11 +31,10 @@ def cluster_of(manifest):
     return manifest["spec"].get("rayClusterSpec", manifest["spec"])
 
 
-def pods_of(cluster):
-    """Name of each group -> specification of its pods."""
-    groups = {"head": cluster["headGroupSpec"]}
-    groups |= {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
-    return {name: group["template"]["spec"] for name, group in groups.items()}
+def groups_of(cluster):
+    """Name of each group of nodes -> its specification."""
+    workers = {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
+    return {"head": cluster["headGroupSpec"], **workers}
 
 
 def errors_of(manifest):
@@ -57,20 +58,17 @@ def test_both_manifests_describe_one_cluster():
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_versions_are_those_of_the_project(name):
-    constraints = (ROOT / "infra/constraints.txt").read_text()
-    (ray,) = re.findall(r"^ray==(.*)$", constraints, re.M)
-    assert cluster_of(loaded(name))["rayVersion"] == ray
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+def test_images_are_those_of_this_version(name):
     images = re.findall(r"image: (\S+)", (FOLDER / name).read_text())
     assert len(images) >= 4
     assert set(images) == {
-        f"registry.example.com/tango-video:{version}-{kind}" for kind in ("cpu", "cuda")
+        f"registry.example.com/tango-video:{VERSION}-{kind}" for kind in ("cpu", "cuda")
     }
 
 
 def test_pods_have_limits_and_probes_secrets_are_references_and_nobody_is_root():
-    for group, pod in pods_of(cluster_of(loaded("rayjob.yaml"))).items():
+    for group, own in groups_of(cluster_of(loaded("rayjob.yaml"))).items():
+        pod = own["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"], group
         (container,) = pod["containers"]
         assert not container["securityContext"]["allowPrivilegeEscalation"]
@@ -106,15 +104,13 @@ def num_bytes(quantity):
 
 def test_the_object_store_of_every_group_fits_its_shared_memory():
     """Ray moves a store that is larger than /dev/shm to a disk."""
-    cluster = cluster_of(loaded("rayjob.yaml"))
-    groups = {"head": cluster["headGroupSpec"]}
-    groups |= {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
-    for group, pod in pods_of(cluster).items():
+    for group, own in groups_of(cluster_of(loaded("rayjob.yaml"))).items():
+        pod = own["template"]["spec"]
         (container,) = pod["containers"]
         mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
         volumes = {one["name"]: one for one in pod["volumes"]}
         shared = num_bytes(volumes[mounts["/dev/shm"]]["emptyDir"]["sizeLimit"])
-        store = int(groups[group]["rayStartParams"]["object-store-memory"])
+        store = int(own["rayStartParams"]["object-store-memory"])
         memory = num_bytes(container["resources"]["limits"]["memory"])
         assert 0 < store <= shared < memory, group
 
@@ -141,8 +137,7 @@ def test_the_pools_of_the_recipe_fit_their_groups():
 def test_prometheus_finds_the_metrics_of_every_pod_of_ray():
     (endpoint,) = loaded("podmonitor.yaml")["spec"]["podMetricsEndpoints"]
     labels = loaded("podmonitor.yaml")["spec"]["selector"]["matchLabels"].items()
-    cluster = cluster_of(loaded("rayjob.yaml"))
-    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+    for group in groups_of(cluster_of(loaded("rayjob.yaml"))).values():
         (container,) = group["template"]["spec"]["containers"]
         ports = {one["name"]: one["containerPort"] for one in container["ports"]}
         # KubeRay makes `ray start` export to 8080, and adds the labels of its own.
@@ -162,3 +157,40 @@ def test_the_entrypoint_runs_a_valid_recipe():
     for pool in recipe["pools"].values():
         pool.pop("resources", None)
     assert parse_job(recipe, "recipe.yaml").all_methods[0][0] == "full"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_ray_accepts_the_configuration(path, monkeypatch):
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    monkeypatch.chdir(ROOT)  # where paths in the files start
+    # `ray up` checks before and after it fills in the defaults, too.
+    complete = prepare_config(yaml.safe_load(path.read_text()))
+    validate_config(complete)
+    assert complete["cluster_name"] == "tango"
+    assert len(complete["available_node_types"]) >= 1
+
+
+def test_machines_get_this_version():
+    texts = "".join(path.read_text() for path in FILES)
+    assert set(re.findall(r"tango-video:([\w.]+)-", texts)) == {VERSION}
+    assert re.findall(r"tango-video\[all\]==([\w.]+)", texts) == [VERSION]
+
+
+def test_mounted_local_files_exist():
+    content = yaml.safe_load((ROOT / "infra/ray/machines.yaml").read_text())
+    assert all((ROOT / path).is_file() for path in content["file_mounts"].values())
+
+
+def test_the_initial_machines_fit_the_pools_of_the_recipe():
+    types = yaml.safe_load((ROOT / "infra/ray/aws.yaml").read_text())["available_node_types"]
+    pools = yaml.safe_load((ROOT / "infra/kuberay/recipe.yaml").read_text())["pools"]
+    for pool, node in (("compress", "encode"), ("answer", "answer")):
+        needs = {"GPU": pools[pool]["num_gpus"], **pools[pool]["resources"]}
+        offered = types[node]["resources"]
+        fit = min(offered[kind] // amount for kind, amount in needs.items())
+        assert fit * types[node]["min_workers"] >= pools[pool]["num_actors"], pool
+        others = [name for name in types if name != node]
+        assert not any(set(needs) <= set(types[name]["resources"]) for name in others)
+    assert types["decode"]["resources"]["CPU"] >= pools["decode"]["num_cpus"]
+    assert sum(one["max_workers"] for one in types.values()) == 28
