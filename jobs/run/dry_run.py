@@ -257,12 +257,10 @@ def language_memory(
     else:  # a stock decoder with an untied output
         layers = sum(map(shape.weights_of, range(shape.num_layers)))
         weights = (layers + 2.0 * shape.vocab_size * shape.hidden_size) * itemsize
-    per_token = 2 * len(shape.full_layers) * shape.num_kv_heads * shape.head_dim * itemsize
-    per_row = batching.row_bytes(shape.hidden_size, shape.intermediate_size, itemsize)
+    per_token, per_row = shape.token_bytes(itemsize), shape.row_bytes(itemsize)
     if batch_tokens is None:
         on_gpu = device != "cpu" and (device != "auto" or torch.cuda.is_available())
-        on_cpu = batching.on_cpu(shape.weights_of(0) * itemsize)
-        batch_tokens = batching.on_gpu(0, per_token + per_row) if on_gpu else on_cpu
+        batch_tokens = batching.auto_batch_tokens(shape, itemsize, 0 if on_gpu else None)
     need = longest + reply
     held = batching.held_tokens(batch_tokens, need, together, prompts)
     at_once = held // need

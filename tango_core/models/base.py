@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from tango_core.compressors.base import LayerPruner
 
 RequestT = TypeVar("RequestT")
+# Called with every error of a request; raises if no other request can be answered after it.
+Guard = Callable[[Exception], None]
+
+
+def no_guard(error: Exception) -> None:
+    """A guard that lets all work go on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +102,7 @@ class OneByOne(AnswerSession[RequestT]):
         guard: Called with every error first; raises if no other request can be answered after it.
     """
 
-    def __init__(
-        self,
-        answer: Callable[[RequestT], list[Answer]],
-        guard: Callable[[Exception], None] = lambda error: None,
-    ) -> None:
+    def __init__(self, answer: Callable[[RequestT], list[Answer]], guard: Guard = no_guard) -> None:
         self._answer = answer
         self._guard = guard
         self._waiting: deque[RequestT] = deque()
@@ -223,6 +225,14 @@ class LLMShape:
             )
         projected = (2 + self.gated) * self.num_heads + 2 * self.num_kv_heads
         return self.hidden_size * (projected * self.head_dim + mlp)
+
+    def token_bytes(self, itemsize: int) -> int:
+        """Bytes of a token's keys and values in all layers with full attention."""
+        return 2 * len(self.full_layers) * self.num_kv_heads * self.head_dim * itemsize
+
+    def row_bytes(self, itemsize: int) -> int:
+        """Bytes of a token's intermediate results in the widest layer."""
+        return (4 * self.hidden_size + 3 * self.intermediate_size) * itemsize
 
     def state_bytes(self, itemsize: int) -> int:
         """Bytes of a sequence's recurrent states, which no length changes: 0 without linear layers.
@@ -412,9 +422,7 @@ class LanguageModel(ABC):
         """
 
     def session(
-        self,
-        batch_tokens: int | None = None,
-        guard: Callable[[Exception], None] = lambda error: None,
+        self, batch_tokens: int | None = None, guard: Guard = no_guard
     ) -> AnswerSession[ClipPrompts]:
         """Answer prompts about many clips and methods together.
 

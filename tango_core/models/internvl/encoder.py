@@ -89,7 +89,3 @@ class Encoder(FrameEncoder):
         """(F, P, C) or (F, P) of patches -> (F, H / m, m, W / m, m, C)."""
         height, width = tower_grid(self.config)
         return maps.reshape(len(maps), height // MERGE, MERGE, width // MERGE, MERGE, -1)
-
-    def of_patches(self, hidden: Tensor) -> Tensor:
-        """States without CLS."""
-        return hidden[:, 1:]

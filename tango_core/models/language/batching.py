@@ -11,7 +11,7 @@ failing request is found; after an out-of-memory error, the token budget is halv
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from tango_core.errors import InputError
-from tango_core.models.base import AnswerSession
-from tango_core.models.language.attention import is_linear
+from tango_core.models.base import AnswerSession, Guard, LLMShape, no_guard
 from tango_core.models.language.layer_loop import counts
 from tango_core.models.language.packed_pass import Segment, SequenceState, run_segments
 from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, Span, TextTokens
@@ -40,37 +39,24 @@ _SMALL_LAYER_BYTES = 8 * 2**20
 _LEAST, _LARGE, _AT_MOST = 1024, 4096, 65_536
 
 
-def on_cpu(layer_bytes: int) -> int:
-    """Value of `answer.batch_tokens: auto` on a CPU, in tokens.
+def auto_batch_tokens(shape: LLMShape, itemsize: int, free: int | None) -> int:
+    """Value of `answer.batch_tokens: auto`, in tokens.
+
+    On a GPU, as many as fit half of its free memory with their keys, values and intermediate
+    results.
 
     Args:
-        layer_bytes: Bytes of one layer's weights.
+        shape: Of the language model.
+        itemsize: Bytes of a number of the model.
+        free: Free bytes of a GPU after the weights are loaded, 0 for the smallest value; `None` on
+            a CPU.
     """
-    return _LEAST if layer_bytes < _SMALL_LAYER_BYTES else _LARGE
-
-
-def on_gpu(free: int, token_bytes: int, state_bytes: int = 0) -> int:
-    """Value of `answer.batch_tokens: auto` on a GPU: the tokens that fit half of its free memory.
-
-    Args:
-        free: Free bytes after the weights are loaded; 0 gives the smallest value.
-        token_bytes: Bytes of a token's keys and values in all layers, plus its `row_bytes`.
-        state_bytes: Bytes of a sequence's recurrent states.
-    """
-    left = free // 2 - MAX_SEQUENCES * state_bytes
-    return max(_LARGE, min(_AT_MOST, left // token_bytes))
-
-
-def bytes_per_token(layers: Sequence[Any]) -> int:
-    """Bytes of the keys and values of one token in all layers with full attention."""
-    itemsize: int = layers[0].input_layernorm.weight.element_size()
-    widths: list[int] = [one.self_attn.k_proj.out_features for one in layers if not is_linear(one)]
-    return 2 * itemsize * sum(widths)
-
-
-def row_bytes(hidden_size: int, intermediate_size: int, itemsize: int) -> int:
-    """Bytes of a token's intermediate results in the widest layer."""
-    return (4 * hidden_size + 3 * intermediate_size) * itemsize
+    if free is None:
+        is_small = shape.weights_of(0) * itemsize < _SMALL_LAYER_BYTES
+        return _LEAST if is_small else _LARGE
+    left = free // 2 - MAX_SEQUENCES * shape.state_bytes(itemsize)
+    fitting = left // (shape.token_bytes(itemsize) + shape.row_bytes(itemsize))
+    return max(_LARGE, min(_AT_MOST, fitting))
 
 
 def held_tokens(budget: int, need: int, together: int, prompts: int) -> int:
@@ -190,12 +176,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         guard: Called with every error first; raises if no other request can be answered after it.
     """
 
-    def __init__(
-        self,
-        engine: Any,
-        batch_tokens: int,
-        guard: Callable[[Exception], None] = lambda error: None,
-    ) -> None:
+    def __init__(self, engine: Any, batch_tokens: int, guard: Guard = no_guard) -> None:
         self._engine = engine
         self._loop = engine.layer_loop
         self._budget = batch_tokens

@@ -18,19 +18,14 @@ from torch import Tensor, nn
 from tango_core.models.base import (
     AnswerSession,
     ClipPrompts,
+    Guard,
     LanguageModel,
     LLMShape,
     ModelSpec,
     answers_to,
+    no_guard,
 )
-from tango_core.models.language.batching import (
-    BatchSession,
-    Reply,
-    bytes_per_token,
-    on_cpu,
-    on_gpu,
-    row_bytes,
-)
+from tango_core.models.language.batching import BatchSession, Reply, auto_batch_tokens
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_pass import embed_spans
 from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, PromptLayout, Span
@@ -39,9 +34,11 @@ from tango_core.models.memory_faults import (
     cuda_is_in_use,
     free_bytes,
 )
-from tango_core.models.placement import bytes_of
 from tango_core.ops.transfer import upload
 from tango_core.types import Answer, CompressedVideo, NotFiniteError, Prompt
+
+DecodeText = Callable[[list[int]], str]
+"""Token ids -> text without special tokens."""
 
 
 class Engine(ABC):
@@ -58,9 +55,7 @@ class Engine(ABC):
 
     @abstractmethod
     def session(
-        self,
-        batch_tokens: int | None = None,
-        guard: Callable[[Exception], None] = lambda error: None,
+        self, batch_tokens: int | None = None, guard: Guard = no_guard
     ) -> AnswerSession[LaidOutRequest]:
         """Open a session that answers many requests together, or one after another (`OneByOne`).
 
@@ -113,9 +108,7 @@ class LayoutAndEngine(LanguageModel):
         return self.engine.answer(**vars(self.lay_out(ClipPrompts(video, prompts, **options))))
 
     def session(
-        self,
-        batch_tokens: int | None = None,
-        guard: Callable[[Exception], None] = lambda error: None,
+        self, batch_tokens: int | None = None, guard: Guard = no_guard
     ) -> AnswerSession[ClipPrompts]:
         """Answer prompts about many clips together; see `LanguageModel.session`."""
         return _LaidOutSession(self, self.engine.session(batch_tokens, guard))
@@ -196,7 +189,7 @@ class NativeEngine(Engine):
     def __init__(
         self,
         model: nn.Module,
-        decode_text: Callable[[list[int]], str],
+        decode_text: DecodeText,
         eos_ids: frozenset[int],
         compiles: bool = False,
     ) -> None:
@@ -219,11 +212,7 @@ class NativeEngine(Engine):
         """Move a clip's tokens to the layers' device once, for all questions about it."""
         return upload(tokens, self.layer_loop.device).to(self.layer_loop.dtype)
 
-    def session(
-        self,
-        batch_tokens: int | None = None,
-        guard: Callable[[Exception], None] = lambda error: None,
-    ) -> BatchSession:
+    def session(self, batch_tokens: int | None = None, guard: Guard = no_guard) -> BatchSession:
         """See `Engine.session`; `None` is `auto_batch_tokens`.
 
         Prompts with the same text before the clip share the prefill of that text, of the clip, and
@@ -231,7 +220,10 @@ class NativeEngine(Engine):
         prompts are answered one after another. `BatchSession` defines the times.
         """
         if batch_tokens is None:
-            batch_tokens = auto_batch_tokens(self.layer_loop)
+            loop = self.layer_loop
+            free = free_bytes(loop.device) if cuda_is_in_use() else None
+            shape = LLMShape.of(loop.config)
+            batch_tokens = auto_batch_tokens(shape, loop.dtype.itemsize, free)
         return BatchSession(self, batch_tokens, guard)
 
     def clock(self) -> float:
@@ -264,19 +256,3 @@ class NativeEngine(Engine):
             clip_text_tokens=reply.prompt.num_clip_text,
             first_token_at=reply.first_at,
         )
-
-
-def auto_batch_tokens(layer_loop: LayerLoop) -> int:
-    """Default of `answer.batch_tokens`, in tokens.
-
-    On CUDA, the number of tokens whose keys, values and intermediate results in the widest layer
-    fit half of the memory that is free now.
-    """
-    if layer_loop.device.type != "cuda" or not cuda_is_in_use():
-        return on_cpu(bytes_of(layer_loop.layers[:1]))
-    free = free_bytes(layer_loop.device)
-    config = layer_loop.config
-    itemsize = layer_loop.dtype.itemsize
-    row = row_bytes(config.hidden_size, config.intermediate_size, itemsize)
-    states = LLMShape.of(config).state_bytes(itemsize)
-    return on_gpu(free or 0, bytes_per_token(layer_loop.layers) + row, states)

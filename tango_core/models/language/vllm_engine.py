@@ -32,8 +32,8 @@ from torch import Tensor
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from tango_core.errors import InputError
-from tango_core.models.base import AnswerSession, LLMShape, ModelSpec
-from tango_core.models.language.engine import Engine
+from tango_core.models.base import AnswerSession, Guard, LLMShape, ModelSpec, no_guard
+from tango_core.models.language.engine import DecodeText, Engine
 from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, VisualTokens
 from tango_core.models.placement import resolve_devices
 from tango_core.types import Answer, NotFiniteError
@@ -148,7 +148,7 @@ class VllmEngine(Engine):
         self,
         spec: ModelSpec,
         weights: LanguageWeights,
-        decode_text: Callable[[list[int]], str],
+        decode_text: DecodeText,
         eos_ids: frozenset[int],
     ) -> None:
         raise_unless_installed()
@@ -179,11 +179,7 @@ class VllmEngine(Engine):
         """Move a clip's tokens to the host, from where vLLM takes prompts."""
         return tokens.to("cpu", self.dtype)
 
-    def session(
-        self,
-        batch_tokens: int | None = None,
-        guard: Callable[[Exception], None] = lambda error: None,
-    ) -> VllmSession:
+    def session(self, batch_tokens: int | None = None, guard: Guard = no_guard) -> VllmSession:
         """See `Engine.session`; the first one fixes the memory for keys and values.
 
         Args:
@@ -272,7 +268,7 @@ class VllmEngine(Engine):
     def memory_arguments(self, batch_tokens: int | None = None) -> dict[str, Any]:
         """Arguments of `EngineArgs` that bound tokens and memory; see `session`."""
         shape = LLMShape.of(self.weights.whole.text_config)
-        row = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * self.dtype.itemsize
+        row = shape.token_bytes(self.dtype.itemsize)
         longest = self.weights.whole.text_config.max_position_embeddings
         if self.device.type == "cuda" and batch_tokens is None:
             free, total = torch.cuda.mem_get_info(self.device)
@@ -306,9 +302,7 @@ class VllmSession(AnswerSession[LaidOutRequest]):
         one_by_one: Whether a prompt waits for the reply to the one before it.
     """
 
-    def __init__(
-        self, engine: VllmEngine, guard: Callable[[Exception], None], one_by_one: bool
-    ) -> None:
+    def __init__(self, engine: VllmEngine, guard: Guard, one_by_one: bool) -> None:
         self._engine = engine
         self._guard = guard
         self._one_by_one = one_by_one

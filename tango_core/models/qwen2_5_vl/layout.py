@@ -41,25 +41,23 @@ class Layout(PromptLayout):
         """
         assert isinstance(self.spec.options, QwenOptions)
         indices = video.indices.cpu()
-        pace = (self.config.vision_config.tokens_per_second, self.spec.options.seconds_per_grid)
-        extent = clip_extent(video.grid, *pace, self.spec.options.position_rule)
-        clip = clip_positions(indices, video.grid, *pace)
+        options = self.spec.options
+        pace = self.config.vision_config.tokens_per_second * options.seconds_per_grid
+        extent = clip_extent(video.grid, pace, options.position_rule)
+        clip = clip_positions(indices, video.grid, pace)
         return [VisualTokens(video.tokens, indices, video.grid)], clip, extent
 
 
-def clip_positions(
-    indices: Tensor, grid: tuple[int, int, int], tokens_per_second: int, seconds_per_grid: float
-) -> Tensor:
+def clip_positions(indices: Tensor, grid: tuple[int, int, int], pace: float) -> Tensor:
     """Coordinates of a clip's tokens, the first token of the full clip at (0, 0, 0).
 
     A kept token has the coordinates it has in the full clip, independent of dropped tokens. Time is
-    counted in `tokens_per_second` steps a second, cut to integers after the multiplication.
+    counted in steps of `tokens_per_second`, cut to integers after the multiplication.
 
     Args:
         indices: (K,) int64 flat positions t * H * W + h * W + w.
         grid: (T, H, W) of the full clip.
-        tokens_per_second: Of the vision configuration; 2 in the published checkpoints.
-        seconds_per_grid: Seconds from one temporal position to the next.
+        pace: Steps from one temporal position to the next.
 
     Returns:
         (3, K) int64.
@@ -67,16 +65,11 @@ def clip_positions(
     _, height, width = grid
     frames = torch.div(indices, height * width, rounding_mode="floor")
     rows = torch.div(indices, width, rounding_mode="floor") % height
-    times = (frames * (tokens_per_second * seconds_per_grid)).long()
+    times = (frames * pace).long()
     return torch.stack([times, rows, indices % width])
 
 
-def clip_extent(
-    grid: tuple[int, int, int],
-    tokens_per_second: int,
-    seconds_per_grid: float,
-    rule: PositionRule,
-) -> int:
+def clip_extent(grid: tuple[int, int, int], pace: float, rule: PositionRule) -> int:
     """Position of the text after a clip, relative to the clip's start.
 
     `"hf450"` is transformers up to 4.5x, with which the publications were measured: one beyond the
@@ -85,11 +78,10 @@ def clip_extent(
 
     Args:
         grid: (T, H, W) of the clip before anything was dropped.
-        tokens_per_second: As in `clip_positions`.
-        seconds_per_grid: As in `clip_positions`.
+        pace: As in `clip_positions`.
         rule: `"hf450"` or `"hf5"`.
     """
     if rule == "hf5":
         return max(grid[1:])
     last = torch.tensor([math.prod(grid) - 1])
-    return int(clip_positions(last, grid, tokens_per_second, seconds_per_grid).max()) + 1
+    return int(clip_positions(last, grid, pace).max()) + 1

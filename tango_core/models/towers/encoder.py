@@ -439,7 +439,7 @@ class FrameEncoder(TowerEncoder):
 
     def of_patches(self, hidden: Tensor) -> Tensor:
         """The patch rows of a layer's output."""
-        return hidden
+        return hidden[:, self.class_tokens :]
 
     def grid_of(self, frames: VideoFrames) -> Grid:
         """The model's fixed grid."""
