@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from jobs.config.overrides import dotted
 from jobs.report.formatting import DASH, Table
 from jobs.units import human_bytes
 from pipeline.cache.folders import CacheFolder
 from pipeline.cache.names import TOKENS, held_by
-
-_HEADER = ("cache", "model", "method", "clips", "size", "oldest", "newest", "notes")
 
 
 def cache_table(folders: Sequence[CacheFolder]) -> str:
@@ -27,13 +24,8 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
     size = human_bytes(sum(folder.num_bytes for folder in folders))
     features = sum(folder.num_bytes for folder in folders if folder.holds_features)
     of_features = f", {human_bytes(features)} of it features" if features else ""
-    return "\n".join(
-        [
-            *Table(_HEADER, rows).plain(right={"clips", "size"}),
-            "",
-            f"{len(folders)} token cache(s), {num_clips} clips, {size}{of_features}",
-        ]
-    )
+    total = f"{len(folders)} token cache(s), {num_clips} clips, {size}{of_features}"
+    return "\n".join([*Table.of(rows).plain(right={"clips", "size"}), "", total])
 
 
 def _differences(folders: Sequence[CacheFolder]) -> list[str]:
@@ -45,21 +37,18 @@ def _differences(folders: Sequence[CacheFolder]) -> list[str]:
         group = [one for other, one in zip(names, settings, strict=True) if other == name and one]
         keys = dict.fromkeys(key for one in group for key in one)
         differing = [key for key in keys if len({str(one.get(key)) for one in group}) > 1]
-        texts.append(" ".join(f"{key}={_short(own.get(key))}" for key in differing if own))
+        values = {key: str(own.get(key)).replace(" ", "") for key in differing if own}
+        short = {key: text if len(text) <= 40 else f"{text[:12]}…" for key, text in values.items()}
+        texts.append(" ".join(f"{key}={text}" for key, text in short.items()))
     return texts
 
 
-def _short(value: object) -> str:
-    """A value as text; long values such as digests are shortened."""
-    text = str(value).replace(" ", "")
-    return text if len(text) <= 40 else f"{text[:12]}…"
-
-
-def _row(folder: CacheFolder, difference: str) -> list[str]:
+def _row(folder: CacheFolder, difference: str) -> dict[str, object]:
     """The columns of one line."""
     settings = dict(dotted(folder.settings))
-    oldest, newest = folder.written or (None, None)
-    method = settings.get("compressor.name", DASH)
+    frames, method = (
+        settings.get(key, DASH) for key in ("model.frames.num_frames", "compressor.name")
+    )
     if retention := settings.get("compressor.retention"):
         method += f" r={retention}"
     notes = [folder.problem, difference]
@@ -67,18 +56,15 @@ def _row(folder: CacheFolder, difference: str) -> list[str]:
         method = "features"
         signals = held_by(one.part for one in folder.locations) - {TOKENS}
         notes.insert(1, f"with {', '.join(sorted(signals))}" if signals else "")
-    return [
-        folder.name,
-        f"{settings.get('model.name', DASH)} {settings.get('model.frames.num_frames', DASH)}f",
-        method,
-        str(folder.num_clips),
-        human_bytes(folder.num_bytes),
-        _time(oldest),
-        _time(newest),
-        ", ".join(filter(None, notes)),
-    ]
-
-
-def _time(moment: datetime | None) -> str:
-    """A time in the local time zone."""
-    return f"{moment.astimezone():%Y-%m-%d %H:%M}" if moment else DASH
+    times = folder.written or (None, None)
+    oldest, newest = (f"{one.astimezone():%Y-%m-%d %H:%M}" if one else DASH for one in times)
+    return {
+        "cache": folder.name,
+        "model": f"{settings.get('model.name', DASH)} {frames}f",
+        "method": method,
+        "clips": str(folder.num_clips),
+        "size": human_bytes(folder.num_bytes),
+        "oldest": oldest,
+        "newest": newest,
+        "notes": ", ".join(filter(None, notes)),
+    }

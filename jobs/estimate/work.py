@@ -60,6 +60,7 @@ _NUMBERS = [
     *("cache_read_ms", "prefill_ms", "decode_ms", "prompt_tokens"),
 ]
 _CLIP_NAME = ["benchmark", "video_id"]
+_CELL_RATES = ["compress_s", "answer_s", "prompt_tokens"]
 # Measured on two cores (pipeline/README.md): start of a Ray with its workers and their models, and
 # of a loop: imports, models, results.
 RAY_START_S, LOOP_START_S = 15.0, 8.0
@@ -283,34 +284,20 @@ def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
 
 
 @dataclass(frozen=True)
-class CellRates:
-    """Measured times of one method.
-
-    Attributes:
-        compress_s: Seconds of its compressor per clip; `None` if it came from the cache.
-        answer_s: Seconds of all questions of a clip, reading the cache included.
-        prompt_tokens: Tokens of a prompt, mean.
-    """
-
-    compress_s: float | None
-    answer_s: float
-    prompt_tokens: float
-
-
-@dataclass(frozen=True)
 class Rates:
     """Times that earlier runs, or a probe, measured.
 
     Attributes:
         decode_s: Seconds to decode a clip; `None` if all clips came from the cache.
         encode_s: Seconds of the vision encoder per clip; likewise.
-        cells: Cell name -> its times.
+        cells: By cell name: `compress_s` of a clip, NaN if it came from the cache; `answer_s` of
+            all questions of a clip, reading the cache included; mean `prompt_tokens`.
         runs: Names of the runs.
     """
 
     decode_s: float | None = None
     encode_s: float | None = None
-    cells: Mapping[str, CellRates] = field(default_factory=dict)
+    cells: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_CELL_RATES))
     runs: tuple[str, ...] = ()
 
 
@@ -362,18 +349,16 @@ def rates_of(run: str, answers: pd.DataFrame) -> Rates:
     first = clips.first()
     # The time spent on a clip, of which each of its questions carries a share.
     spent = clips[["prefill_ms", "decode_ms"]].sum().sum(axis=1) + first["cache_read_ms"].fillna(0)
-    compress = first.loc[first["cache"] == "miss", "compress_ms"].groupby("cell").mean().to_dict()
-    prompts = answered.groupby("cell")["prompt_tokens"].mean().to_dict()
-    cells = {
-        str(cell): CellRates(_seconds(compress.get(cell)), ms / 1000, float(prompts[cell]))
-        for cell, ms in spent.groupby("cell", sort=False).mean().to_dict().items()
-    }
+    computed_ms = first["compress_ms"].where(first["cache"] == "miss")
+    prompt_tokens = answered.groupby("cell")["prompt_tokens"].mean()
+    means = [computed_ms.groupby("cell").mean() / 1000, spent.groupby("cell").mean() / 1000]
+    cells = pd.concat([*means, prompt_tokens], axis="columns", keys=_CELL_RATES)
     decode, encode = (computed[name].mean() for name in ("decode_video_ms", "encode_ms"))
     return Rates(_seconds(decode), _seconds(encode), cells, (run,))
 
 
-def _seconds(ms: float | None) -> float | None:
-    return None if ms is None or math.isnan(ms) else float(ms) / 1000
+def _seconds(ms: float) -> float | None:
+    return None if math.isnan(ms) else float(ms) / 1000
 
 
 def stage_seconds(
@@ -389,19 +374,16 @@ def stage_seconds(
     if counts.to_encode:
         found["decode"] = rates.decode_s and rates.decode_s * counts.to_encode
     if counts.to_encode or counts.from_features:
-        known = {n: s for n, one in rates.cells.items() if (s := one.compress_s) is not None}
+        known = rates.cells["compress_s"].dropna().to_dict()
         slowest = max(known.values(), default=0.0)
         caches = {one.cache: known.get(one.name, slowest) for one in cells}
         compress = sum(seconds * counts.missing[cache] for cache, seconds in caches.items())
         encode = rates.encode_s if counts.to_encode else 0.0
         found["compress"] = None if encode is None else encode * counts.to_encode + compress
     if answers:
-        tokens = sum(one.prompt_tokens for one in rates.cells.values())
-        per_token = sum(one.answer_s for one in rates.cells.values()) / (tokens or 1)
-        per_clip = sum(
-            rates.cells[one.name].answer_s if one.name in rates.cells else per_token * one.prompt
-            for one in cells
-        )
+        known, tokens = rates.cells["answer_s"].to_dict(), float(rates.cells["prompt_tokens"].sum())
+        per_token = sum(known.values()) / (tokens or 1)
+        per_clip = sum(known.get(one.name, per_token * one.prompt) for one in cells)
         found["answer"] = per_clip * (counts.clips - counts.without_file) if tokens else None
     return found
 

@@ -141,7 +141,7 @@ def _judge(path: Path, case: VideoCase) -> tuple[str, str]:
     if error is not None and ("\n" in error or "Traceback" in error or not error):
         return "traceback", f"the error has more than one line: {error!r}"
     if out.status != "ok":
-        if (error is None) or out.pixels is not None:
+        if (error is None) or out.frames is not None:
             return "no reason", f"status {out.status} with error {error!r}"
         return f"row {out.status}", ""
     try:
@@ -164,10 +164,10 @@ def _judge(path: Path, case: VideoCase) -> tuple[str, str]:
 
 def _compared(out: Clip, shown: Sequence[Shown], case: VideoCase) -> str:
     """What of the delivered frames the second decoder does not show; "" for nothing."""
-    pixels = np.frombuffer(out.pixels, np.uint8).reshape(out.pixels_shape)
-    times = list(out.frame_times or ())
-    digests = [digest_of(picture) for picture in pixels]
-    numbers = [number_of(picture) for picture in pixels]
+    assert out.frames is not None
+    times = out.frames.timestamps.tolist()
+    digests = [digest_of(picture) for picture in out.frames.pixels]
+    numbers = [number_of(picture) for picture in out.frames.pixels]
     known = {frame.digest for frame in shown}
     strange = [n for n, digest in zip(numbers, digests, strict=True) if digest not in known]
     if strange and _is_garbled(times, digests, shown, case.name):

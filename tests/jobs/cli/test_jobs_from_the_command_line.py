@@ -146,4 +146,4 @@ def test_a_method_that_keeps_the_contract_and_one_that_breaks_it(tango, own_meth
     code, out, _ = tango("check-method", own_method, "--set", "retention=0.9", "--set", "skip=9")
     assert code == 1
     failed = [line for line in out.splitlines() if line.startswith("FAILED  ")]
-    assert any(": clip one-frame, float32, retention 0.9: " in line for line in failed)
+    assert any(": clip one-frame, torch.float32, retention 0.9: " in line for line in failed)

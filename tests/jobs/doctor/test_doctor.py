@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from importlib import import_module
 from operator import getitem
 
@@ -103,24 +102,15 @@ def test_pools_are_compared_with_a_cluster(local_ray):
     assert "lower pools.compress.num_actors" in result.text
 
 
-def test_annotations_and_places_of_generated_clips_are_found_or_missed(tmp_path):
+def test_annotations_are_opened_and_generated_clips_are_not_written(tmp_path):
     videomme_release(tmp_path)
     (there,) = job(benchmark={"name": "videomme", "root": str(tmp_path)}).all_benchmarks
-    result = result_of(checks.benchmark, there)
-    assert result.status == "ok"
-    assert f"tango data check videomme {tmp_path}" in result.text
-    result = result_of(checks.benchmark, replace(there, root=str(tmp_path / "none")))
-    assert result.status == "problem"
-    assert "is not a folder" in result.text
+    assert f"tango data check videomme {tmp_path}" in result_of(checks.benchmark, there).text
     clips = tmp_path / "clips"
     clips.mkdir()
     (here,) = job(benchmark={"name": "shapes", "root": str(clips)}).all_benchmarks
-    assert result_of(checks.benchmark, here).status in ("ok", "note")
+    assert result_of(checks.benchmark, here).status == "ok"
     assert list(clips.iterdir()) == []
-    (clips / "file").write_text("here")
-    result = result_of(checks.benchmark, replace(here, root=str(clips / "file")))
-    assert result.status == "problem"
-    assert "benchmark.root" in result.text
 
 
 @pytest.mark.gpu

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import releases
 import torch
@@ -251,8 +252,9 @@ CELLS = tuple(
 
 
 def rates(**cells):
-    made = {name: work.CellRates(0.5, seconds, tokens) for name, (seconds, tokens) in cells.items()}
-    return work.Rates(0.2, 1.0, made, ("run",))
+    columns = ["compress_s", "answer_s", "prompt_tokens"]
+    made = {name: (0.5, *measured) for name, measured in cells.items()}
+    return work.Rates(0.2, 1.0, pd.DataFrame.from_dict(made, "index", columns=columns), ("run",))
 
 
 def test_only_what_is_missing_is_done_and_everything_is_answered():
