@@ -10,7 +10,7 @@ from paired_runs import draw_changes, draw_pairs
 from scipy import stats
 
 from tango_core.metrics import compare_clips, compare_paired
-from tango_core.metrics.comparison import mcnemar_p_value, sign_flip_p_value
+from tango_core.metrics.comparison import holm_adjusted, mcnemar_p_value, sign_flip_p_value
 
 
 def compare(ours, theirs):
@@ -147,3 +147,13 @@ class TestPValue:
     def test_mcnemar_matches_the_binomial_test(self, gained, lost):
         expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
         assert mcnemar_p_value(gained, lost) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+
+
+def test_the_example_of_the_method():
+    # 4 x 0.005, 3 x 0.01, then 0.03 and 0.04 stand behind 2 x 0.03.
+    assert holm_adjusted([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_a_single_test_is_not_corrected_and_none_is_fine():
+    assert holm_adjusted([0.04]) == [0.04]
+    assert holm_adjusted([]) == []
