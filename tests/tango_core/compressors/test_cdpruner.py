@@ -128,3 +128,10 @@ def test_a_missing_question_is_named():
     features = replace(make_clip(), question=None)
     with pytest.raises(ValueError, match="needs question"):
         CDPruner(0.1).compress(features)
+
+
+def test_a_zero_token_adds_no_direction():
+    features = make_clip(num_frames=1, grid=(3, 3), kind="noise")
+    features.tokens[0, 4] = 0
+    assert 4 not in _kept(features, 7 / 9)
+    assert len(_kept(features, 7 / 9)) == 7

@@ -1,9 +1,11 @@
 """FlashVID's choices by the definition, its edge cases, and what it never does."""
 
 import pytest
+import torch
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
+from tango_core.compressors.flashvid.trees import pick_diverse
 
 
 def _compress(features, retention=0.25, **options):
@@ -44,3 +46,28 @@ def test_every_selection_meets_its_budget(selection, budget):
     if budget == "exact":
         assert ours.num_kept == asked
     assert asked <= ours.num_kept <= asked + 2 * 7
+
+
+def _naive_choice(distances, weights, count):
+    """Farthest points under d[i, j] * w[j], by the definition."""
+    matrix = distances * weights
+    chosen = [int(matrix.sort(dim=0).values[1].argmax())]
+    while len(chosen) < count:
+        gaps = matrix[chosen].min(dim=0).values
+        gaps[chosen] = -torch.inf
+        chosen.append(int(gaps.argmax()))
+    return sorted(chosen)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0, 0.0])
+def test_diverse_choice_is_the_definition_for_weights_of_any_sign(sign):
+    generator = torch.Generator().manual_seed(1)
+    units = torch.nn.functional.normalize(torch.randn(3, 20, 8, generator=generator), dim=-1)
+    distances = 1 - units @ units.mT
+    distances.diagonal(dim1=1, dim2=2).zero_()
+    weights = torch.rand(3, 20, generator=generator)
+    weights = weights * sign if sign else weights - 0.5
+    chosen = pick_diverse(distances, weights, [6, 5, 1])
+    for frame, count in enumerate([6, 5, 1]):
+        expected = _naive_choice(distances[frame], weights[frame], count)
+        assert chosen[frame].nonzero()[:, 0].tolist() == expected

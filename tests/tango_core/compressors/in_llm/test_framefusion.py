@@ -1,5 +1,6 @@
 """FrameFusion: merging along time, and the budget."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -95,3 +96,15 @@ def test_the_cut_waits_for_its_layer_where_the_target_allows(retention, layer, c
     counts, _ = run_layers(pruner, 28, SyntheticPrompt(grid=(8, 3, 4)))
     assert next(index for index, count in enumerate(counts) if count < counts[0]) == cut
     assert sum(counts) / 28 == pytest.approx(retention * counts[0], abs=1)
+
+
+@pytest.mark.parametrize("newlines", ["none", "rows"])
+def test_the_second_layer_compares_with_what_is_left_of_a_place(newlines):
+    prompt = SyntheticPrompt(grid=(16, 3, 4), change=0.8, newlines=newlines)
+    _, calls = run_layers(FrameFusion(retention=0.05, similarity=0.95, min_merged=0.0), 28, prompt)
+    context, pruned = calls[1]
+    expected = fused_by_definition(context, 0.95)
+    assert len(expected) < context.num_left < context.num_visual
+    assert pruned.keep[3:-5].tolist() == sorted(expected)
+    many = FrameFusion(retention=0.05, similarity=0.7).prune(replace(context, scratch={}))
+    assert many.keep[3:-5].tolist() == sorted(fused_by_definition(context, 0.7))

@@ -89,3 +89,12 @@ def test_settings_that_give_the_same_tokens_have_the_same_identity():
     features = make_clip(kind="noise")
     assert torch.equal(hybrid.compress(features).tokens, plain.compress(features).tokens)
     assert Tango(0.1).identity() != Tango(0.1, tau=0.8).identity()
+
+
+def test_an_excluded_sink_keeps_the_size_of_the_budget():
+    features = make_clip(kind="noise", grid=(5, 5))
+    for retention in (0.1, 0.5, 0.95):
+        kept = {
+            m: Tango(retention, sinks=m).compress(features).num_kept for m in ("zero", "exclude")
+        }
+        assert kept["zero"] == kept["exclude"]
