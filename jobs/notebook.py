@@ -1,8 +1,8 @@
-"""Run a recipe in a notebook, and read finished runs: typed summaries and pandas frames.
+"""Read finished runs in a notebook: typed summaries and pandas frames.
 
-    from jobs.notebook import load_run, run_recipe
+    from jobs.notebook import load_run
 
-    run = run_recipe("recipe.yaml", "limit=100")  # or load_run("runs/20260101-120000-shapes-...")
+    run = load_run("runs/20260101-120000-shapes-...")
     run.cells[["cell", "accuracy", "tokens_kept"]]
     run.answers(["video_id", "question_id", "correct"], cells=["tango r=0.1"])
 
@@ -22,19 +22,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
 
-from jobs.config.recipe import load_job
 from jobs.results.cell_summary import CellSummary, RunSummary, parse_summary
 from jobs.results.facts import JobFacts, recipe_of
 from jobs.results.summary import SUMMARY_FILE, parts_of, reduce_runs, summarize_reduced
-from jobs.run.build import build
-from jobs.run.commands import run_dir_of, run_job
-from jobs.run.locations import Locations
-from jobs.run.progress import Display
 from pipeline.progress.parts import last_of_each
 from pipeline.rows import ANSWER
-from pipeline.storage.urls import place
 from tango_core.errors import InputError
 
 # pandas types that support missing values.
@@ -58,40 +51,6 @@ def load_run(path: str | Path) -> LoadedRun:
     """
     folder = Path(path).expanduser()
     return LoadedRun(folder, JobFacts.load(folder))
-
-
-def run_recipe(
-    recipe: str | Path,
-    *changes: str,
-    output: str = "runs",
-    cache: str | None = None,
-    tracking_uri: str | None = None,
-    address: str | None = None,
-) -> LoadedRun:
-    """Run the job of a recipe with its progress in the notebook; continues an unfinished run.
-
-    Interrupting the kernel keeps finished clips, and the same call continues the run.
-
-    Args:
-        recipe: YAML recipe of one job.
-        changes: As `--set`: `"method.retention=0.2"`.
-        output: As `--output`.
-        cache: As `--cache`.
-        tracking_uri: As `--tracking-uri`.
-        address: As `--address`.
-
-    Raises:
-        UserError: As `tango sweep` prints.
-    """
-    job = load_job(Path(recipe), changes)
-    locations = Locations(
-        place(output), cache, tracking_uri, address=address, continues=True, recipe=str(recipe)
-    )
-    locations.raise_if_unusable()
-    built = build(job, address)
-    run_dir = run_dir_of(job, locations)
-    run_job(job, built, "sweep", locations, run_dir, Display(Console()))
-    return load_run(str(run_dir))
 
 
 @dataclass(frozen=True)

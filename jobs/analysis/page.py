@@ -115,9 +115,9 @@ def write_page(page: Page, folder: Path, subtitle: str) -> Path:
         images = {"light": rendered(draw, LIGHT), "dark": rendered(draw, DARK)}
         storage.write(f"{name}.png", images["light"])
         storage.write(f"{name}.svg", rendered(draw, LIGHT, "svg"))
-        encoded = {theme: base64.b64encode(image).decode() for theme, image in images.items()}
-        own = {"title": page.titles.get(name), **texts["figures"][name.rstrip("_0123456789")]}
-        figures.append(filled(own, name=name, **encoded))
+        more = {theme: base64.b64encode(image).decode() for theme, image in images.items()}
+        more |= {"title": page.titles[name]} if name in page.titles else {}
+        figures.append(filled(texts["figures"][name.rstrip("_0123456789")], name=name, **more))
     for name, frame in page.tables.items():
         table = Table(list(frame.columns), frame.to_numpy().tolist())
         storage.write(f"{name}.csv", table.csv().encode())

@@ -118,17 +118,12 @@ def failure_table(failures: FailureList) -> fmt.Table:
     return fmt.Table(["status", "reason", "first clips", "clips", "questions"], rows, 3)
 
 
-# Shares of kept tokens that differ from the requested one by more than this part of it are listed.
-_OFF = 0.05
-
-
 def overview_of(page: Contents) -> dict[str, list[fmt.Html]]:
     """Summarise one run or several for the top of the page.
 
     Returns:
         `best`: which method is best at which cost, a sentence per retention; `differences`: how it
-        compares with others; `wrong`: what is wrong with the run; `unequal`: methods that kept more
-        or fewer tokens than asked for.
+        compares with others; `wrong`: what is wrong with the run.
     """
     cells = page.summary.cells
     best = [fmt.Html("Methods are not ranked, because too few replies could be read.")]
@@ -140,17 +135,10 @@ def overview_of(page: Contents) -> dict[str, list[fmt.Html]]:
             best.append(_best(f"{where} of the tokens: ", cells[first]))
             found = _compared(page, first, others[:1])
             ahead += [fmt.Html(f"{fmt.escaped(where)}: {found}")] if found else []
-    unequal = [
-        cell.series
-        for cell in cells
-        if cell.equivalent_retention is not None
-        and abs(cell.equivalent_retention / cell.retention_requested - 1) > _OFF
-    ]
     return {
         "best": best,
         "differences": ahead,
         "wrong": [fmt.escaped(text) for text in [*_faults(page.summary), *page.notes]],
-        "unequal": [fmt.escaped(name) for name in dict.fromkeys(unequal)],
     }
 
 

@@ -12,17 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.results.answer_columns import (
-    DAMAGED_BIT,
-    FAILED_BIT,
-    OK,
-    PRESENT,
-    SCORED,
-    UNPARSED,
-    AnswerColumns,
-    Keys,
-    question_keys,
-)
+from jobs.results import answer_columns as bits
+from jobs.results.answer_columns import AnswerColumns, Keys, question_keys
 from jobs.results.cell_summary import BASELINE, CellSummary, RunSummary, main_cell
 from jobs.results.facts import CellFacts, JobFacts, resumed_as
 from jobs.results.measurements import Measurements, failures_of, first_token_ms
@@ -107,10 +98,9 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
         versus_full = compare_cells(
             outcomes, cell.name, outcomes, full[-1], profile=reduction.profile
         )
-    bits = outcomes.bits(cell.name)
     # Averaged so by the benchmark's authors, e.g. accuracy over the tasks of MLVU.
     averaged = scores_by[headline.name].get(facts_of(cell.benchmark).macro_group or "", {})
-    read = counted[headline].counts & ((bits & OK) > 0)
+    read = counted[headline].counts & ((outcomes.bits(cell.name) & bits.OK) > 0)
     is_answered = headline.unit == "question" and read.any()
     of_cell = ("name", "benchmark", "protocol", "method")
     of_run = ("run_id", "model", "num_frames", "input_size", "checkpoint")
@@ -155,12 +145,15 @@ def _counts(outcomes: Outcomes, cells: Sequence[str]) -> QuestionCounts:
     def clips(bit: int) -> int:
         return int(outcomes.asked["clip"][(any_cell & bit) > 0].nunique())
 
-    outcomes_of = {"num_questions": PRESENT, "num_scored": SCORED, "num_answered": OK}
-    outcomes_of |= {"num_unparsed": UNPARSED, "num_failed": FAILED_BIT, "num_damaged": DAMAGED_BIT}
     return QuestionCounts(
-        **{name: answers(bit) for name, bit in outcomes_of.items()},
-        num_clips=clips(PRESENT),
-        num_failed_clips=clips(FAILED_BIT),
+        num_questions=answers(bits.PRESENT),
+        num_scored=answers(bits.SCORED),
+        num_answered=answers(bits.OK),
+        num_unparsed=answers(bits.UNPARSED),
+        num_failed=answers(bits.FAILED_BIT),
+        num_damaged=answers(bits.DAMAGED_BIT),
+        num_clips=clips(bits.PRESENT),
+        num_failed_clips=clips(bits.FAILED_BIT),
         num_different=int((any_cell > 0).sum()),
     )
 

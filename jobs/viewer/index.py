@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
 from jobs.config.overrides import computed_part, read_recipe
@@ -205,22 +206,6 @@ def _columns(groups: Sequence[RunGroup]) -> list[Column]:
     return found
 
 
-class ListedQuestion(NamedTuple):
-    """One question of the list.
-
-    Attributes:
-        clip: Number of its clip.
-        id: Its id.
-        kind: Index in `QuestionIndex.kinds` of its groups.
-        outcomes: One letter per column.
-    """
-
-    clip: int
-    id: str
-    kind: int
-    outcomes: str
-
-
 class QuestionIndex:
     """The questions, clips and answers of some runs.
 
@@ -229,8 +214,9 @@ class QuestionIndex:
 
     Attributes:
         clips: Benchmark and video id of every clip.
-        questions: All questions in the order of the runs.
-        of_clip: Numbers of the questions about every clip.
+        questions: All questions in the order of the runs: number of the `clip`, `benchmark`, `id`,
+            index in `kinds` of its groups (`kind`), and `outcomes`, one letter per column.
+        of_clip: Number of a clip -> numbers of the questions about it.
         kinds: Groups of every kind of question, as name -> value.
 
     Raises:
@@ -264,16 +250,15 @@ class QuestionIndex:
         ]
         outcomes = np.full((len(first), max(1, len(runs.columns))), NOT_ASKED)
         outcomes[rows["question"], rows["column"]] = rows["letter"]
-        columns = (
-            first.groupby(_CLIP, sort=False).ngroup().tolist(),
-            first["question_id"].tolist(),
-            first.groupby("groups", sort=False).ngroup().tolist(),
-            outcomes.view(f"U{outcomes.shape[1]}")[:, 0].tolist(),
-        )
-        self.questions = list(map(ListedQuestion, *columns))
-        self.of_clip: list[list[int]] = [[] for _ in self.clips]
-        for number, question in enumerate(self.questions):
-            self.of_clip[question.clip].append(number)
+        listed = {
+            "clip": first.groupby(_CLIP, sort=False).ngroup().to_numpy(),
+            "benchmark": [printable(name) for name in first["benchmark"]],
+            "id": first["question_id"].to_numpy(),
+            "kind": first.groupby("groups", sort=False).ngroup().to_numpy(),
+            "outcomes": outcomes.view(f"U{outcomes.shape[1]}")[:, 0],
+        }
+        self.questions = pd.DataFrame(listed)
+        self.of_clip = self.questions.groupby("clip").indices
         order = np.argsort(rows["question"].to_numpy(), kind="stable")
         self._answers = table.select(["column", *SHOWN]).take(order)
         self._ends = np.append(0, np.bincount(rows["question"]).cumsum())

@@ -82,7 +82,7 @@ class Pages:
             groups.setdefault(name, []).append(value)
         columns = []
         for number, column in enumerate(index.runs.columns):
-            letters = Counter(question.outcomes[number] for question in questions)
+            letters = Counter(questions["outcomes"].str[number])
             right = sum(letters[one] for one in OUTCOMES["right"])
             asked = len(questions) - letters[NOT_ASKED]
             columns.append({**column.to_json(), "right": right, "asked": asked})
@@ -94,7 +94,7 @@ class Pages:
             "word_rows": WORD_ROWS,
             "runs": [group.to_json() for group in index.runs.groups],
             "columns": columns,
-            "benchmarks": list(Counter(self._names[one.clip][0] for one in questions).items()),
+            "benchmarks": list(Counter(questions["benchmark"]).items()),
             "groups": {
                 name: values for name, values in groups.items() if len(values) <= _MOST_VALUES
             },
@@ -107,23 +107,19 @@ class Pages:
     def _list(self, number: int) -> Json:
         """Part of the list, without texts."""
         rows = self.index.questions[number * LIST_ROWS : (number + 1) * LIST_ROWS]
-        return {
-            "clip": [row.clip for row in rows],
-            "benchmark": [self._names[row.clip][0] for row in rows],
-            "kind": [row.kind for row in rows],
-            "outcomes": [row.outcomes for row in rows],
-        }
+        return {name: rows[name].tolist() for name in ("clip", "benchmark", "kind", "outcomes")}
 
     def _words(self, number: int) -> Json:
         """Texts of some questions."""
         rows = self.index.questions[number * WORD_ROWS : (number + 1) * WORD_ROWS]
-        words = {clip: self._asked_words(clip) for clip in {row.clip for row in rows}}
-        found = [words[row.clip].get(row.id, {}) for row in rows]
+        words = {clip: self._asked_words(clip) for clip in rows["clip"].unique()}
+        pairs = zip(rows["clip"], rows["id"], strict=True)
+        found = [words[clip].get(id_, {}) for clip, id_ in pairs]
         return {
-            "id": [printable(row.id) for row in rows],
+            "id": [printable(id_) for id_ in rows["id"]],
             "text": [printable(one.get("text", "")) for one in found],
             "options": ["\n".join(map(printable, one.get("choices", []))) for one in found],
-            "video": [self._names[row.clip][1] for row in rows],
+            "video": [self._names[clip][1] for clip in rows["clip"]],
         }
 
     def _asked_words(self, clip: int) -> dict[str, Json]:
@@ -162,12 +158,12 @@ class Pages:
                 for group, row in sources.items()
             ],
             "missing": [] if words else [NO_WORDS],
-            "questions": [self._question(number, words) for number in self.index.of_clip[clip]],
+            "questions": [self._question(int(n), words) for n in self.index.of_clip[clip]],
         }
 
     def _question(self, number: int, words: dict[str, Json]) -> Json:
         """One question with its answers by column."""
-        row, answers = self.index.questions[number], self.index.answers(number)
+        row, answers = self.index.questions.iloc[number], self.index.answers(number)
         asked = words.get(row.id, {})
         right = next((x["answer"] for x in answers.values() if x["answer"] is not None), None)
         return {
@@ -220,7 +216,7 @@ class Pages:
         Raises:
             LookupError: If there is no such clip or column.
         """
-        ids = [self.index.questions[number].id for number in self.index.of_clip[clip]]
+        ids = self.index.questions["id"].iloc[self.index.of_clip[clip]].tolist()
         found: Json = {}
         made: dict[View, tuple[list[str], str | None]] = {}
         for column in columns:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from jobs.analysis.methods import (
     ENDS,
@@ -17,10 +16,6 @@ from jobs.analysis.methods import (
     measured,
 )
 from jobs.config.recipe import RecipeError
-from tango_core.analysis import coverage
-from tango_core.analysis.coverage import nearest_kept
-from tango_core.compressors import build_method
-from tango_core.types import VisualFeatures
 
 NAME = "topk r=0.1"
 
@@ -114,18 +109,6 @@ def test_correlations_within_methods_and_within_retentions():
     assert table.loc["methods at retention 0.25", "cells"] == 4
     assert table.loc["all cells", "mean"] > 0.9
     assert "retentions of one method (mean over methods)" not in table.index  # of two cells each
-
-
-@pytest.mark.parametrize("name", ["full", "divprune", "pool_time"])
-def test_cosines_are_those_of_brute_force_in_blocks_too(name, monkeypatch):
-    monkeypatch.setattr(coverage, "_AT_ONCE", 7)
-    tokens = torch.randn(5, 12, 8, generator=torch.Generator().manual_seed(0))
-    features = VisualFeatures(tokens, (3, 4), torch.arange(5, dtype=torch.float64))
-    retention = {} if name == "full" else {"retention": 0.4}
-    video = build_method(name, **retention).compressor.compress(features)
-    unit, kept = (one / one.norm(dim=-1, keepdim=True) for one in (tokens, video.tokens))
-    expected = torch.einsum("tld,kd->tlk", unit, kept).amax(dim=-1)
-    torch.testing.assert_close(nearest_kept(tokens, video), expected, atol=1e-5, rtol=0)
 
 
 def test_coverage_over_clips_of_any_length():

@@ -10,7 +10,7 @@ import pandas as pd
 from jobs.analysis.page import Page, as_text, write_page
 from jobs.report.theme import new_figure
 
-HOSTILE = "<script>alert(1)</script> $x$"
+HOSTILE = "<script>alert(1)</script> $\\frac{1$ of a name"
 
 
 def drawn():
@@ -42,7 +42,10 @@ def test_figures_tables_and_page_are_written_and_names_are_only_names(tmp_path):
     assert "with all 23 rows" in text
     assert "<td>last</td>" not in text
     assert (path.parent / "maps_1.png").read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in (path.parent / "maps_1.svg").read_text()
+    svg = (path.parent / "maps_1.svg").read_text()
+    assert "<svg" in svg
+    write_page(page, tmp_path / "out", HOSTILE)
+    assert (path.parent / "maps_1.svg").read_text() == svg
     with (path.parent / "fragmentation.csv").open() as file:
         found = list(csv.reader(file))
     assert found[-1] == ["last", "4.0"]

@@ -144,7 +144,7 @@ def test_two_runs_share_questions(tmp_path):
         assert labels[4] == "full (two)"
         assert [column.short for column in index.runs.columns][4] == "full [2]"
         assert [column.baseline for column in index.runs.columns] == [None, 0, 0, 0, None, 4, 4, 4]
-        rows = {row.id: row.outcomes for row in index.questions}
+        rows = index.questions.set_index("id")["outcomes"]
         assert len(rows) == 16
         assert rows["q0-0"].endswith("....")
         assert rows["q7-1"].startswith("....")

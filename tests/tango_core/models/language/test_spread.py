@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attentive_layers import GRID, PRUNERS, WIDTH, attentive_qwen2, pruner_of
+from attentive_layers import GRID, PRUNERS, WIDTH, attentive_qwen2, changing_frames, pruner_of
 from fake_devices import FakeDevices, device_of, put_on
 
 from tango_core.models import load_language_model
@@ -34,13 +34,8 @@ def half():
 @pytest.fixture(scope="module")
 def prompts():
     """Two questions about one slowly changing clip."""
-    generator = torch.Generator().manual_seed(3)
-    frame, frames = torch.randn(16, WIDTH, generator=generator), []
-    for _ in range(GRID[0]):
-        frames.append(frame)
-        frame = frame + 0.6 * torch.randn(16, WIDTH, generator=generator)
     count = math.prod(GRID)
-    clip = VisualTokens(torch.cat(frames), torch.arange(count), GRID)
+    clip = VisualTokens(changing_frames(), torch.arange(count), GRID)
     return [
         LaidOutPrompt(
             spans=(TextTokens((1, 2, 3, 4)), clip, TextTokens(question)),
