@@ -7,7 +7,7 @@ import time
 
 import psutil
 import pytest
-from infra_files import INFRA
+from documented import INFRA
 from ray_head import ray_cluster
 
 WAIT_S = 180
