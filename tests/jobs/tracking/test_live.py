@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from live_jobs import RECIPE, finish, new_run, plan, result, until
+from live_jobs import RECIPE, finish, new_run, plan, result
+from waiting import until
 
 from jobs.tracking.live import _END_WITHIN_S, LiveRun, RunningNumbers
 from jobs.tracking.runs import log_run
