@@ -37,11 +37,12 @@ _TYPES = {
     pa.string(): pd.StringDtype(),
     pa.float64(): pd.Float64Dtype(),
 }
-# Columns of `LoadedRun.cells`, which are keys of a cell in `summary.json`.
-_COLUMNS = (
-    *("benchmark", "cell", "method", "retention_requested", "retention_actual", "metric"),
-    *("num_questions", "num_failed", "tokens_total", "tokens_kept", "prefill_tflops"),
+# Columns of `LoadedRun.cells` before and after the scores, which are keys of `summary.json`.
+_SETTINGS = (
+    *("benchmark", "cell", "method"),
+    *("retention_requested", "retention_actual", "metric"),
 )
+_COUNTS = ("num_questions", "num_failed", "tokens_total", "tokens_kept", "prefill_tflops")
 
 
 def load_run(path: str | Path) -> LoadedRun:
@@ -182,8 +183,9 @@ def _frame(table: pa.Table, columns: Sequence[str]) -> pd.DataFrame:
 def _plain(cell: CellSummary) -> dict[str, Any]:
     """A cell as a dictionary of plain values."""
     data = cell.to_json()
-    row = {name.removesuffix("_requested"): data[name] for name in _COLUMNS}
+    row = {name.removesuffix("_requested"): data[name] for name in _SETTINGS}
     for name, estimate in (("accuracy", cell.accuracy), ("score", cell.headline)):
         for end, part in (("", "value"), ("_low", "low"), ("_high", "high")):
             row[f"{name}{end}"] = getattr(estimate, part, None)
+    row |= {name: data[name] for name in _COUNTS}
     return row | {f"{stage}_ms": stats.p50 for stage, stats in cell.latency_ms.items()}
