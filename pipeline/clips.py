@@ -8,11 +8,11 @@ commands that only need a recipe or a status start fast.
 from __future__ import annotations
 
 import json
+import os
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.redaction import redacted
@@ -128,7 +128,7 @@ def clip_of(
     return Clip(
         benchmark=benchmark,
         video_id=item.video_id,
-        path=item.path if is_url(item.path) else _absolute(item.path),
+        path=item.path if is_url(item.path) else os.path.join(os.getcwd(), item.path),
         clip_start=start,
         clip_end=end,
         clip_key=key,
@@ -140,15 +140,6 @@ def clip_of(
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False)
-
-
-def _absolute(path: str) -> str:
-    return _plain(path) if path.startswith("/") else str(Path(path).absolute())
-
-
-@lru_cache(10_000)  # many clips may be of one file
-def _plain(path: str) -> str:
-    return str(Path(path))
 
 
 def bounds(row: Mapping[str, Any]) -> tuple[float, float] | None:

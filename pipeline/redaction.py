@@ -6,7 +6,6 @@ assigned to names such as `password`, and the values of environment variables wi
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import re
@@ -138,7 +137,7 @@ def is_secret(name: str, value: str) -> bool:
     Stricter than `redacted`: short passwords count as secrets; short numbers (`MAX_TOKENS`) and
     paths of files with secrets do not.
     """
-    named = _says_secret(name) and _may_be_secret(value)
+    named = bool(_SECRET_VARIABLE.search(name)) and _may_be_secret(value)
     number = len(value) < _SHORTEST and value.isdigit()
     return redacted(value) != value or (named and not number and value != "")
 
@@ -148,15 +147,9 @@ def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
     found = {
         value
         for name, value in environment.items()
-        if _says_secret(name) and len(value) >= _SHORTEST and _may_be_secret(value)
+        if _SECRET_VARIABLE.search(name) and len(value) >= _SHORTEST and _may_be_secret(value)
     }
     yield from sorted(found | {quote(value, safe="") for value in found}, key=len, reverse=True)
-
-
-@functools.lru_cache(maxsize=1024)
-def _says_secret(name: str) -> bool:
-    """Whether a variable's name indicates a secret; cached because every log line needs it."""
-    return bool(_SECRET_VARIABLE.search(name))
 
 
 def _may_be_secret(value: str) -> bool:

@@ -188,28 +188,22 @@ def _append(
     """Append a stage, as tasks or as actors depending on its pool."""
     pool = getattr(settings.pools, stage.name)
     arguments = stage.arguments(plan, settings)
+    options: dict[str, Any] = {"batch_format": "pyarrow", "num_cpus": pool.num_cpus}
+    options |= {"resources": pool.resources or None}
     if not isinstance(pool, ActorPool):
-        return dataset.map_batches(
-            task(stage, ledger),
-            fn_kwargs=arguments,
-            batch_size=None,
-            batch_format="pyarrow",
-            num_cpus=pool.num_cpus,
-            resources=pool.resources or None,
-        )
+        run = task(stage, ledger)
+        return dataset.map_batches(run, fn_kwargs=arguments, batch_size=None, **options)
     return dataset.map_batches(
         # Ray shows the name of the class in its dashboard and in the titles of processes.
         type(stage.load().__name__, (StageActor,), {}),
         batch_size=batch_size,  # Ray refuses `None` for stages with GPUs
-        batch_format="pyarrow",
         compute=ActorPoolStrategy(min_size=pool.least, max_size=pool.most),
         fn_constructor_args=(stage, arguments, ledger, pool),
-        num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
-        resources=pool.resources or None,
         # One byte, so that decode tasks and these actors differ in resources and Ray never fuses
         # them.
         memory=1,
+        **options,
     )
 
 

@@ -126,9 +126,7 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
     for name, pool in sorted(workers, key=lambda worker: worker[1].placement_order):
         needs = {"CPU": pool.num_cpus, "GPU": pool.num_gpus, **pool.resources}
         if not _reserve(needs, free):
-            settings = ["num_cpus"]
-            if isinstance(pool, ActorPool):
-                settings = ["num_actors", "num_gpus", *settings]
+            settings = [setting for setting in vars(pool) if setting != "resources"]
             lower = ", ".join(f"pools.{name}.{setting}" for setting in settings)
             end = f"; or start a node with --resources for pools.{name}.resources"
             raise PoolError(

@@ -6,8 +6,8 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, partial
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import cache
 from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
@@ -131,12 +131,8 @@ def done_ahead(
         most: Maximum number of jobs to start before the previous one is yielded; 0 calls `work` in
             this thread.
     """
-    if most == 0:
-        for job in jobs:
-            yield job, _now(partial(work, job))
-        return
     ahead: deque[tuple[JobT, Future[T]]] = deque()
-    thread = ThreadPoolExecutor(1, "tango-ahead")
+    thread = threads(min(most, 1), "tango-ahead")
     try:
         for job in jobs:
             ahead.append((job, thread.submit(work, job)))
@@ -147,35 +143,18 @@ def done_ahead(
         thread.shutdown(cancel_futures=True)
 
 
-class Writers:
-    """Thread pool that writes the files of a stage.
+class _Inline(Executor):
+    """Calls functions in the calling thread; their results or errors are in futures."""
 
-    Args:
-        most: Number of threads; 0 writes in the calling thread.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._threads = ThreadPoolExecutor(most, "tango-writer") if most else None
-
-    def begin(self, work: Callable[[], None]) -> Future[None]:
-        """Submit a write; its data must not change until it has finished.
-
-        Raises:
-            Exception: Errors of `work`, if it is called in this thread.
-        """
-        if self._threads is not None:
-            return self._threads.submit(work)
-        done = _now(work)
-        done.result()
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
         return done
 
 
-def _now(work: Callable[[], T]) -> Future[T]:
-    """Call a function in this thread; its result or error is in the future."""
-    done: Future[T] = Future()
-    try:
-        done.set_result(work())
-    except Exception as error:
-        done.set_exception(error)
-    return done
+def threads(most: int, name: str) -> Executor:
+    """A pool of threads with a name; 0 threads call functions in the calling thread."""
+    return ThreadPoolExecutor(most, name) if most else _Inline()

@@ -10,7 +10,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -25,7 +25,7 @@ from pipeline.cache.rows import INT8, identity_of, rounded
 from pipeline.clips import COMPRESS_VIDEO, Clip
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.question_groups import QuestionReader, groups_of
-from pipeline.runtime.background import Writers
+from pipeline.runtime.background import threads
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
 from pipeline.storage.objects import store_fault
 from tango_core.compressors.base import Compressor
@@ -36,6 +36,8 @@ from tango_core.ops.finite import raise_for_values, raise_if_not_finite
 from tango_core.types import VideoFrames, VisualFeatures
 
 _WRITERS = 4  # more threads than cores, because they mostly wait for the store
+_HERE = threads(0, "")
+_NOTHING = _HERE.submit(lambda: None)  # a write that is done
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,13 @@ class ClipFeatures:
         features: Tokens and requested signals, on the encoder's device.
         encode_ms: Time of the encoder.
         stored: Parts of the clip that are in the feature store once `writing` is done.
-        writing: Pending write to the feature store; `None` if nothing is written.
+        writing: Pending write to the feature store.
     """
 
     features: VisualFeatures
     encode_ms: float
     stored: tuple[str, ...] = ()
-    writing: Future[None] | None = None
+    writing: Future[None] = _NOTHING
 
 
 @dataclass
@@ -69,7 +71,7 @@ class FeatureSource:
     load: Callable[[], VisionEncoder]
     store: FeatureStore | None
     device: torch.device
-    writers: Writers = field(default_factory=lambda: Writers(0))
+    writers: Executor = _HERE
 
     @cached_property
     def encoder(self) -> VisionEncoder:
@@ -114,7 +116,7 @@ class FeatureSource:
             raise_for_values(features, sorted(signals))
         identity, times = identity_of(vars(clip)), (clip.decode_video_ms or 0.0, ms)
         write = cache.prepared(identity, features, kept, times, levels, signals_alone=not whole)
-        writing = self.writers.begin(write) if writes else None
+        writing = self.writers.submit(write) if writes else _NOTHING
         if not whole:
             fresh = {name: getattr(features, name) for name in (*signals, "encoder_flops")}
             found = self.stored(clip.clip_key, stored, needs - signals)
@@ -148,20 +150,19 @@ class Compressed:
             computed from stored features when needed.
         errors: Cache name -> reason why the method failed.
         writings: Cache name -> pending write of its token set.
-        features: Pending write of the clip's features; `None` for none.
+        features: Pending write of the clip's features.
     """
 
     clip: Clip
     times: dict[str, float | None] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     writings: dict[str, Future[None]] = field(default_factory=dict)
-    features: Future[None] | None = None
+    features: Future[None] = _NOTHING
 
     @property
     def is_over(self) -> bool:
         """Whether all writes are done."""
-        features = self.features is None or self.features.done()
-        return features and all(writing.done() for writing in self.writings.values())
+        return all(writing.done() for writing in (self.features, *self.writings.values()))
 
 
 class CompressVideo:
@@ -193,7 +194,7 @@ class CompressVideo:
         device = resolve_device(model.device)
         # Without a GPU or a store, writing threads would only slow the encoder down.
         waits = device.type == "cuda" or any(c.storage.store for c in self.caches.values())
-        self.writers = Writers(_WRITERS if waits else 0)
+        self.writers = threads(_WRITERS if waits else 0, "tango-writer")
         self.questions = QuestionReader(model)
         self.source = FeatureSource(partial(load_encoder, model), features, device, self.writers)
         self.source.encoder  # noqa: B018  (load now, because every clip needs it)
@@ -235,8 +236,7 @@ class CompressVideo:
         """Wait for the writes of a clip; the clip fails if all methods of the job failed."""
         clip = replace(done.clip, frames=None)
         try:
-            if done.features is not None:
-                done.features.result()
+            done.features.result()
             unwritten = each_on_its_own(
                 done.writings, lambda name: done.writings[name].result(), root_of(self.caches)
             )
@@ -291,7 +291,7 @@ class CompressVideo:
                 for group, entry in zip(groups, entries, strict=True):
                     self.caches[name].write(replace(identity, key=group.key), entry)
 
-            writings[name] = self.writers.begin(write)
+            writings[name] = self.writers.submit(write)
             times[name] = entries[0].compress_ms
 
         errors = each_on_its_own(missing, compress, root_of(self.caches))

@@ -110,12 +110,7 @@ class ProfileAnswers(AnswerQuestions):
         if measured is None:
             return answer
         answered = answer.peak_gib
-        return replace(
-            answer,
-            encode_ms=measured["vision"],
-            encode_tflops=measured.get("encode_tflops"),
-            segment_ms=measured.get("segment"),
-            select_ms=measured.get("select"),
-            merge_ms=measured.get("merge"),
-            peak_gib=None if answered is None else max(answered, measured["peak_gib"]),
-        )
+        peak_gib = None if answered is None else max(answered, measured["peak_gib"])
+        times: Any = {f"{name}_ms": measured.get(name) for name in ("segment", "select", "merge")}
+        times |= {"encode_ms": measured["vision"], "encode_tflops": measured.get("encode_tflops")}
+        return replace(answer, peak_gib=peak_gib, **times)

@@ -469,10 +469,10 @@ class AnnotatedBenchmark(base.Benchmark):
         if self._records is None:
             entries = list(self.entries())
             defects = [entry for entry in entries if isinstance(entry, base.Defect)]
-            broken = [defect for defect in defects if defect.fatal]
             for defect in defects:
                 if not defect.fatal:
                     logger.warning("%s: %s", defect.where, defect.problem)
+            broken = [defect for defect in defects if defect.fatal]
             if broken:
                 split = "" if self.split == "test" else f" --split {self.split}"
                 raise InputError(

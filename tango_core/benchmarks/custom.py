@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +25,7 @@ from tango_core.benchmarks.base import Benchmark, check_limit, check_name
 from tango_core.benchmarks.protocols.protocol import PLAIN, under_each_harness
 from tango_core.benchmarks.scoring.judge import MATCHES, words
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
-from tango_core.benchmarks.tables import is_missing, number_of, numbered_rows
+from tango_core.benchmarks.tables import is_missing, number_of, numbered_rows, without_letters
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json
 from tango_core.types import Question, VideoItem
@@ -46,9 +45,6 @@ _ITEMS_PER_CHUNK = 200
 PROTOCOL = replace(PLAIN, name="custom")
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
 """Columns with a meaning; every other column is a group that results are broken down by."""
-
-# "A. red" or "(A) red" in front of the first option, "B. ..." in front of the second, and so on.
-_MARKS = [re.compile(rf"^(?:\({letter}\)|{letter}[.):])\s*(?=\S)") for letter in LETTERS]
 
 
 class CustomBenchmark(Benchmark):
@@ -304,10 +300,9 @@ def _choices(fields: Fields) -> tuple[str, ...]:
         raise InputError(f"give 2 to {len(LETTERS)} options, got {len(texts)}")
     if not all(texts):
         raise InputError(f"option {LETTERS[texts.index('')]} is empty")
-    marked = list(zip(_MARKS, texts, strict=False))
-    if all(mark.match(text) for mark, text in marked):
-        texts = [mark.sub("", text, count=1) for mark, text in marked]
-    return tuple(texts)
+    stripped = without_letters(texts)
+    has_letters = all(own and own != text for own, text in zip(stripped, texts, strict=True))
+    return stripped if has_letters else tuple(texts)
 
 
 def _accepted(value: Any) -> tuple[str, ...]:

@@ -57,7 +57,8 @@ class Release:
         repository: Id of the data set on the hub.
         licence: What its authors allow, in a few words.
         annotations: Patterns of the annotation files, as in `ReleasePart`.
-        videos: Patterns of the videos or their archives; empty if they are not in it.
+        videos: Patterns of the videos or their archives; by default both may be anywhere. Empty if
+            they are not in it.
         subtitles: Patterns of the subtitles.
         into: As in `ReleasePart`; by default the root, as lmms-eval unpacks archives.
         gated: Who may have it, in a few words; "" for everyone. The hub is asked in any case.
@@ -67,8 +68,8 @@ class Release:
 
     repository: str
     licence: str
-    annotations: tuple[str, ...]
-    videos: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ("*.parquet",)
+    videos: tuple[str, ...] = ("*.zip", "*.tar*", "*.mp4")
     subtitles: tuple[str, ...] = ()
     into: str | None = ""
     gated: str = ""

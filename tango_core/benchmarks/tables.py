@@ -205,13 +205,29 @@ def index_of_text(text: str, choices: Sequence[str]) -> int | None:
     return max((index for index, choice in enumerate(choices) if choice == text), default=None)
 
 
+def split_options(text: str, mark: str) -> list[str]:
+    """Split a text into what stands before its options, and the options without their letters.
+
+    A line inside an option may begin like an option: only the next letter begins one.
+
+    Args:
+        text: The text.
+        mark: Pattern of what stands before an option's text; `{}` stands for its letter.
+    """
+    found = []
+    for letter in LETTERS:
+        part, *behind = re.split(mark.format(letter), text, maxsplit=1, flags=re.MULTILINE)
+        found.append(part)
+        if not behind:
+            break
+        text = behind[0]
+    return found
+
+
 def options_in(text: str) -> tuple[str, tuple[str, ...]] | None:
     """Split a text into question and options, lines "(A) .."; `None` if there are no such lines."""
-    parts = re.split(r"\n\(([A-Z])\) ?", text)
-    letters = "".join(parts[1::2])
-    if not letters or letters != LETTERS[: len(letters)]:
-        return None
-    return parts[0], tuple(part.removesuffix("\n") for part in parts[2::2])
+    question, *options = split_options(text, r"\n\({}\) ?")
+    return (question, tuple(one.removesuffix("\n") for one in options)) if options else None
 
 
 def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Compressor
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Count, Index, Ratio
 from tango_core.errors import InputError
 from tango_core.ops.saliency import pool_grid, rank_descending
 from tango_core.types import CompressedVideo, VisualFeatures
@@ -72,16 +71,11 @@ class AOT(Compressor):
         across_frames: Whether frames are merged; the release does not for LLaVA-Video.
     """
 
-    option_ranges: ClassVar[Ranges] = {
-        "anchors": at_least(0),
-        "keep_ratio": (0, 1),
-        "segment": at_least(1),
-    }
     needs = frozenset({"unpooled_tokens", "shallow_attention", "deep_attention"})
 
-    anchors: int = 0
-    keep_ratio: float = 0.3
-    segment: int = 4
+    anchors: Index = 0
+    keep_ratio: Ratio = 0.3
+    segment: Count = 4
     across_frames: bool = True
 
     def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:

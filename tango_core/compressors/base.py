@@ -14,7 +14,7 @@ from torch import Tensor
 from tango_core.code_identity import edited_digest, is_outside, note_sources, source_digest
 from tango_core.combination import Combination as Combination
 from tango_core.combination import Drawing
-from tango_core.compressors.options import Ranges, at_least, check_ranges
+from tango_core.compressors.options import Index, Share, check_ranges
 from tango_core.errors import InputError
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, LatencyProfile
@@ -53,10 +53,8 @@ class Compressor(ABC):
     # Options added after the first release of the class, with the values that leave tokens
     # unchanged.
     added_options: ClassVar[Mapping[str, Any]] = {}
-    # Ranges of the options that the class adds.
-    option_ranges: ClassVar[Ranges] = {}
 
-    retention: float
+    retention: Share
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Record whether the class has plans, and its source files."""
@@ -568,11 +566,9 @@ class LayerPruner(ABC):
     """
 
     renumbers: ClassVar[bool] = False
-    # Ranges of the options that the class adds.
-    option_ranges: ClassVar[Ranges] = {"layer": at_least(0)}
 
-    retention: float
-    layer: int
+    retention: Share
+    layer: Index
 
     def __post_init__(self) -> None:
         """Check the options; subclasses extend it."""

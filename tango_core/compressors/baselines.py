@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor, ExactBudget, keep, num_kept
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Count, Index, Share
 from tango_core.ops.budgets import evenly
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.types import VisualFeatures
@@ -43,7 +43,7 @@ class Full(Compressor):
         retention: Always 1; not an option.
     """
 
-    retention: float = field(default=1.0, init=False)
+    retention: Share = field(default=1.0, init=False)
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """All tokens, in order."""
@@ -91,9 +91,7 @@ class Random(ExactBudget):
         seed: Seed of the draw, 0 or larger.
     """
 
-    option_ranges: ClassVar[Ranges] = {"seed": at_least(0)}
-
-    seed: int = 0
+    seed: Index = 0
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Draw on the CPU, where the generator gives the same numbers on every machine."""
@@ -303,12 +301,10 @@ class Block(Compressor):
         retention: 1 / factor^2; not an option.
     """
 
-    option_ranges: ClassVar[Ranges] = {"factor": at_least(1), "seed": at_least(0)}
-
-    factor: int = 2
+    factor: Count = 2
     keep: Literal["first", "random", "mean"] = "first"
-    seed: int = 0
-    retention: float = field(default=1.0, init=False)
+    seed: Index = 0
+    retention: Share = field(default=1.0, init=False)
 
     def __post_init__(self) -> None:
         """Check the options."""

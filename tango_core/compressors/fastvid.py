@@ -27,7 +27,7 @@ from torch import Tensor
 
 from tango_core.combination import NOWHERE, Combination, Drawing, Terms, in_order, unchanged
 from tango_core.compressors.base import Compressor, num_kept
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Cosine, Count, Ratio
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.ops.blocks import row_blocks, take_frames
 from tango_core.ops.budgets import apportion, floor_share
@@ -73,19 +73,11 @@ class FastVID(Compressor):
     checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
-    option_ranges: ClassVar[Ranges] = {
-        "num_segments": at_least(1),
-        "tau": (-1, 1),
-        "context_ratio": (0, 1),
-        "anchor_stride": at_least(1),
-        "beta": (0, 1),
-    }
-
-    num_segments: int = 8
-    tau: float = 0.9
-    context_ratio: float = 0.4
-    anchor_stride: int = 4
-    beta: float = 0.6
+    num_segments: Count = 8
+    tau: Cosine = 0.9
+    context_ratio: Ratio = 0.4
+    anchor_stride: Count = 4
+    beta: Ratio = 0.6
     variant: Literal["frame", "segment"] = "frame"
     stop: Mapping[str, Any] | None = field(default=None, hash=False)
     budget: Literal["official", "exact"] = "official"

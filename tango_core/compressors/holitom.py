@@ -32,7 +32,7 @@ from torch import Tensor
 from tango_core.combination import Combination, Drawing, Terms, in_order, over_frames, unchanged
 from tango_core.compressors.base import num_kept
 from tango_core.compressors.hybrid import OuterStep
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Cosine, Count, Ratio
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.ops.budgets import apportion, ceil_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
@@ -77,12 +77,11 @@ class HoliTom(OuterStep):
     checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
-    option_ranges: ClassVar[Ranges] = {"beta": (0, 1), "num_neighbors": at_least(1)}
     needs = frozenset({"attention"})
 
-    tau: float | None = None
-    beta: float = 0.6
-    num_neighbors: int = 7
+    tau: Cosine | None = None
+    beta: Ratio = 0.6
+    num_neighbors: Count = 7
     inner: Mapping[str, Any] | None = field(default=None, hash=False)
     stop: Mapping[str, Any] | None = field(default=None, hash=False)
     budget: Literal["official", "exact"] = "official"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.in_llm.fastv import FastVMerge, HoliTomMerge
-from tango_core.compressors.options import Ranges, checked_options, option_names, suggestion
+from tango_core.compressors.options import checked_options, option_names, suggestion
 from tango_core.errors import InputError
 
 DEFAULT_NUM_LAYERS = 28
@@ -87,8 +87,6 @@ class OuterStep(Hybrid):
         tau: Cosine above which a position counts as unchanged; `None` for the published value.
         inner: The step that follows, with `num_layers`; `None` for none.
     """
-
-    option_ranges: ClassVar[Ranges] = {"tau": (-1, 1)}
 
     tau: float | None
     inner: Mapping[str, Any] | None

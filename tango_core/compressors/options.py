@@ -5,14 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from tango_core.errors import InputError
-
-Ranges = Mapping[str, tuple[float, float]]
-"""Option -> smallest and largest value; `math.inf` stands for no upper bound."""
 
 LARGEST = 2**63 - 1
 """Largest integer of a tensor and of a random seed."""
@@ -25,6 +23,30 @@ _KINDS: dict[type, str] = {
     str: "a text",
     tuple: "a list",
 }
+
+
+class Range(NamedTuple):
+    """Values that a setting may have.
+
+    Attributes:
+        text: Which, for error messages.
+        holds: Whether a value is one of them.
+    """
+
+    text: str
+    holds: Callable[[float], bool]
+
+
+# Types of options, which name their ranges.
+Share = Annotated[float, Range("in (0, 1]", lambda value: 0 < value <= 1)]
+Ratio = Annotated[float, Range("in [0, 1]", lambda value: 0 <= value <= 1)]
+Cosine = Annotated[float, Range("in [-1, 1]", lambda value: -1 <= value <= 1)]
+_FROM_0 = Range("0 or larger", lambda value: 0 <= value < math.inf)
+_FROM_1 = Range("1 or larger", lambda value: 1 <= value < math.inf)
+Index = Annotated[int, _FROM_0]
+Strength = Annotated[float, _FROM_0]
+Count = Annotated[int, _FROM_1]
+Factor = Annotated[float, _FROM_1]
 
 
 def option_names(cls: type) -> tuple[str, ...]:
@@ -77,28 +99,29 @@ def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[
     }
 
 
-def at_least(low: float) -> tuple[float, float]:
-    """The range of an option without an upper bound."""
-    return low, math.inf
+@cache
+def _ranges(cls: type) -> dict[tuple[str, Range], None]:
+    """Fields of a class and of its bases with the ranges in their annotations, as keys."""
+    try:
+        hints = [get_type_hints(base, include_extras=True) for base in cls.__mro__]
+    except NameError:  # reported by `checked_options`
+        return {}
+    return {
+        (name, note): None
+        for own in hints
+        for name, hint in own.items()
+        for part in (hint, *get_args(hint))
+        for note in getattr(part, "__metadata__", ())
+        if isinstance(note, Range)
+    }
 
 
-def raise_if_outside(settings: object, ranges: Ranges) -> None:
-    """Raise `ValueError` for a setting that is not finite or not in its range.
-
-    `None` is allowed.
-    """
-    for name, (low, high) in ranges.items():
+def check_ranges(settings: Any) -> None:
+    """Raise `ValueError` for a field whose value is not in its range; `None` is allowed."""
+    for name, allowed in _ranges(type(settings)):  # type: ignore[arg-type]
         value = getattr(settings, name)
-        if value is not None and not (low <= value <= high and value < math.inf):
-            allowed = f"in [{low}, {high}]" if high < math.inf else f"{low} or larger"
-            raise InputError(f"{name} must be {allowed}, got {value}")
-
-
-def check_ranges(method: Any) -> None:
-    """Check `retention` and the options in `option_ranges` of a method's class and its bases."""
-    raise_if_no_share("retention", method.retention)
-    for cls in type(method).__mro__:
-        raise_if_outside(method, vars(cls).get("option_ranges", {}))
+        if value is not None and not allowed.holds(value):
+            raise InputError(f"{name} must be {allowed.text}, got {value}")
 
 
 def _as_kind(where: str, value: Any, kind: Any) -> Any:
@@ -138,9 +161,3 @@ def suggestion(name: str, allowed: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` or nothing."""
     close = difflib.get_close_matches(name, list(allowed), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def raise_if_no_share(name: str, value: float) -> None:
-    """Refuse a share that is not in (0, 1]."""
-    if not 0 < value <= 1:
-        raise InputError(f"{name} must be in (0, 1], got {value}")

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from tango_core.combination import NOWHERE, Combination, Drawing, Terms, in_order, over_frames
 from tango_core.compressors.base import ExactBudget, num_kept
-from tango_core.compressors.options import Ranges, raise_if_no_share
+from tango_core.compressors.options import Cosine, Share
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, floor_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
@@ -53,15 +53,8 @@ class PruneVid(ExactBudget):
     """
 
     checks_in_plan: ClassVar[bool] = True
-    option_ranges: ClassVar[Ranges] = {"tau": (-1, 1)}
-
-    tau: float = 0.8
-    temporal_ratio: float = 0.25
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        raise_if_no_share("temporal_ratio", self.temporal_ratio)
+    tau: Cosine = 0.8
+    temporal_ratio: Share = 0.25
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Find scenes and static positions, set budgets, then cluster scene by scene."""

@@ -16,11 +16,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
 
-from tango_core.compressors.options import at_least, checked_options, raise_if_outside
+from tango_core.compressors.options import Range, Strength, check_ranges, checked_options
 from tango_core.errors import InputError
 from tango_core.types import VisualFeatures
 
@@ -42,15 +42,14 @@ class Stop:
         legacy: Reproduce the release including its faults.
     """
 
-    spatial: float
-    temporal: float
-    gamma: float = 1.1
+    spatial: Strength
+    temporal: Strength
+    gamma: Annotated[float, Range("in [0.001, 100]", lambda value: 1e-3 <= value <= 100)] = 1.1
     legacy: bool = False
 
     def __post_init__(self) -> None:
         """Check the values."""
-        strength = at_least(0.0)
-        raise_if_outside(self, {"spatial": strength, "temporal": strength, "gamma": (1e-3, 100)})
+        check_ranges(self)
 
     def sink_scores(self, attention: Tensor) -> Tensor:
         """(..., L) float32 sink scores in [0, 1] from (..., T, L) attention."""

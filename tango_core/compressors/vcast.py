@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor, keep
-from tango_core.compressors.options import Ranges
+from tango_core.compressors.options import Range
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion
 from tango_core.ops.finite import read_checked
@@ -30,6 +30,8 @@ from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.types import VisualFeatures
 
 LEAST_LENGTH = 1e-6
+# Outside of this range float32 overflows.
+Temperature = Annotated[float, Range("from 1e-6 to 1e6", lambda value: 1e-6 <= value <= 1e6)]
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,7 @@ class VCast(Compressor):
     checks_in_plan: ClassVar[bool] = True
     added_options: ClassVar[Mapping[str, Any]] = {"budget": "official"}
 
-    # Outside of this range float32 overflows.
-    option_ranges: ClassVar[Ranges] = {"temperature": (1e-6, 1e6)}
-
-    temperature: float = 0.7
+    temperature: Temperature = 0.7
     legacy_remainder: bool = False
     budget: Literal["official", "exact"] = "official"
 

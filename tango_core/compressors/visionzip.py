@@ -32,7 +32,7 @@ from torch import Tensor
 
 from tango_core.combination import Combination, Terms, in_order, unchanged
 from tango_core.compressors.base import Compressor, num_kept
-from tango_core.compressors.options import Ranges
+from tango_core.compressors.options import Ratio
 from tango_core.compressors.stop import Stop, checked_stop, stop_for
 from tango_core.ops.blocks import take_frames
 from tango_core.ops.budgets import ceil_share, evenly, floor_share
@@ -71,10 +71,9 @@ class VisionZip(Compressor):
 
     added_options: ClassVar[Mapping[str, Any]] = {"stop": None, "budget": "official"}
 
-    option_ranges: ClassVar[Ranges] = {"contextual_ratio": (0, 1)}
     needs = frozenset({"attention", "keys"})
 
-    contextual_ratio: float = 0.05
+    contextual_ratio: Ratio = 0.05
     stop: Mapping[str, Any] | None = field(default=None, hash=False)
     budget: Literal["official", "exact"] = "official"
 

@@ -116,11 +116,8 @@ def test_a_store_that_comes_back_costs_waits_and_no_clip(away_for):
 
 @pytest.mark.parametrize("count", [50, 2, 1])
 def test_a_store_that_stays_away_stops_the_job_and_no_clip_fails(count):
-    executor, clock, seen = (
-        Executor(lambda name, attempt: name != "v0" or count < 50),
-        FakeClock(),
-        [],
-    )
+    executor, seen = Executor(lambda name, attempt: name != "v0" or count < 50), []
+    clock = FakeClock()
     with pytest.raises(StoreError, match=r"^/data/cache: .*No space left.*within 60 s") as error:
         seen.extend(complete(executor, FakePlan.of(count), None, clock))
     assert {row.status for row in seen} <= {"ok"}

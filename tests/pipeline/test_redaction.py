@@ -41,6 +41,18 @@ def test_a_secret_in_a_url_is_hidden(url):
         "https://host/a.mp4?start=3&end=5",
         "C:/videos/a@b.mp4",
         "method 'tango r=0.1': layer must be 0 or larger",
+        "num_tokens=12, batch_tokens: auto, tokens_total: 8192",
+        "tokens: 26.0 %",
+        "eos_token: <|im_end|>",
+        "max_new_tokens=16",
+        "the token set of clip a",
+        "token 5 of 6",
+        "key=value",
+        "https://host/a?start=1&end=2#part",
+        "policy: keep",
+        "password: none",
+        "http://head:8265 asks for a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN",
+        "HF_TOKEN_PATH=/home/me/token",
     ],
 )
 def test_everything_else_stays(text):
@@ -87,20 +99,6 @@ HIDDEN_IN = [
     "https://host/a?password={} with a space",
     "api-key: '{}'",
 ]
-SHOWN = [
-    "num_tokens=12, batch_tokens: auto, tokens_total: 8192",
-    "tokens: 26.0 %",
-    "eos_token: <|im_end|>",
-    "max_new_tokens=16",
-    "the token set of clip a",
-    "token 5 of 6",
-    "key=value",
-    "https://host/a?start=1&end=2#part",
-    "policy: keep",
-    "password: none",
-    "http://head:8265 asks for a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN",
-    "HF_TOKEN_PATH=/home/me/token",
-]
 
 
 @pytest.mark.parametrize("form", HIDDEN_IN)
@@ -109,11 +107,6 @@ def test_a_secret_that_is_assigned_is_hidden(form):
     assert SECRET not in text
     assert "with a space" not in text
     assert "***" in text
-    assert redacted(text, {}) == text
-
-
-@pytest.mark.parametrize("text", SHOWN)
-def test_a_name_that_only_looks_like_one_is_shown(text):
     assert redacted(text, {}) == text
 
 

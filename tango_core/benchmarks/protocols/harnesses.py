@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, Rewording
+from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE
 from tango_core.benchmarks.scoring.multiple_choice import letter_of
-from tango_core.types import Question
+from tango_core.types import Prompt, Question
 
 _ANSWER = ("The best answer is", "The correct answer is", "The answer is", "The answer")
 OPTION_PHRASES = (*_ANSWER, "The best option is", "The correct option is")
@@ -164,6 +164,11 @@ def infer_option(reply: str, choices: Mapping[str, str], *, stated: bool = True)
     return mentioned[0] if len(mentioned) == 1 else "Z"
 
 
-# VLMEvalKit's wrapper of InternVL changes prompts of Video-MME: it deletes every "Answer:" that
-# begins a line, in a question's text, too, keeps the space behind it, and appends a request.
-FOR_INTERNVL = Rewording("\nAnswer:", f"\n{LETTER_PLEASE}")
+def for_internvl(prompt: Prompt) -> Prompt:
+    """Change a prompt of Video-MME as VLMEvalKit's wrapper of InternVL does.
+
+    It deletes every "Answer:" that begins a line, in a question's text, too, keeps the space behind
+    it, and appends a request.
+    """
+    after = prompt.after.replace("\nAnswer:", "")
+    return Prompt(prompt.before, f"{after}\n{LETTER_PLEASE}")

@@ -73,23 +73,6 @@ class PromptTemplate:
 
 
 @dataclass(frozen=True)
-class Rewording:
-    """How a harness's wrapper of a model family changes the text after the clip.
-
-    Attributes:
-        remove: Deleted wherever it occurs.
-        append: Added at the end.
-    """
-
-    remove: str
-    append: str = ""
-
-    def __call__(self, prompt: Prompt) -> Prompt:
-        """Change a prompt."""
-        return Prompt(prompt.before, prompt.after.replace(self.remove, "") + self.append)
-
-
-@dataclass(frozen=True)
 class Protocol:
     """How a question is put to a model and how an option is read from the reply.
 

@@ -23,6 +23,7 @@ from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, PromptTemplate, in_versions
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release
+from tango_core.benchmarks.scoring.judge import seconds_of
 from tango_core.errors import InputError
 from tango_core.types import Question, Subtitles
 
@@ -114,16 +115,11 @@ def packed(text: str, begins_s: float, length_s: float) -> Subtitles:
                 end = end if isinstance(end, float) else length_s
                 cues.append((float(start) - begins_s, end - begins_s, str(entry["text"])))
             else:
-                start, end = (_seconds(entry[name]) - begins_s for name in ("start", "end"))
+                start, end = (seconds_of(entry[name]) - begins_s for name in ("start", "end"))
                 cues.append((start, end, str(entry["line"])))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Subtitles(None)
     return Subtitles(json.dumps(cues))
-
-
-def _seconds(clock: str) -> float:
-    hours, minutes, seconds = clock.split(":")
-    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
 
 
 def between_frames(subtitles: Subtitles, watched: Watched) -> str:

@@ -321,8 +321,6 @@ class TOMATOBenchmark(annotated.AnnotatedBenchmark):
         Release(
             repository="lmms-eval/TOMATO",
             licence="CC-BY-SA 4.0 for the questions; research only for the videos",
-            annotations=("*.parquet",),
-            videos=("*.zip", "*.tar*", "*.mp4"),
         ),
     )
 

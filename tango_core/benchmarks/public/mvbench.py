@@ -25,7 +25,7 @@ from tango_core.benchmarks.protocols import harnesses, protocol
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, letter_of
 from tango_core.errors import InputError
-from tango_core.types import Question
+from tango_core.types import Prompt, Question
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,13 @@ VLMEVALKIT = protocol.PromptTemplate(
 LMMS_EVAL = protocol.PromptTemplate(
     "Question:{question}\nOption:\n{options}\nOnly give the best option.\n", option=BRACKETED
 )
+
+
+def without_beginning(prompt: Prompt) -> Prompt:
+    """Drop the beginning of a reply from a prompt, as VLMEvalKit's wrapper of InternVL does."""
+    return replace(prompt, after=prompt.after.replace("Best option:(", ""))
+
+
 # Not a look-behind: the original says "(?!<=", which never fails on a full stop.
 _FULL_STOP = re.compile(r"(?!<=\d)(\.)(?!\d)")
 _THOUSANDS = re.compile(r"(\d)(\,)(\d)")
@@ -220,8 +227,7 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
             VLMEVALKIT,
             score_vlmevalkit,
             partial(score_vlmevalkit, stated=False),
-            # Its wrapper of InternVL drops the beginning of a reply.
-            wordings=(("internvl", protocol.Rewording("Best option:(")),),
+            wordings=(("internvl", without_beginning),),
         ),
         **protocol.in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval),
     }

@@ -62,11 +62,6 @@ LVBENCH = PromptTemplate(
 _LVBENCH_LICENCE = "CC-BY-NC-SA 4.0, research only"
 
 
-def lvbench_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
-    """The metric of LVBench's task, which is only whether the letter is right."""
-    return {"lvbench_score": bool(ranked_score(reply, record.question))}
-
-
 class LVBenchBenchmark(_OptionallyGrouped):
     """LVBench from the authors' `video_info.meta.jsonl` or the table that lmms-eval reads."""
 
@@ -84,18 +79,20 @@ class LVBenchBenchmark(_OptionallyGrouped):
     several_valued: ClassVar = ("type",)
     splits: ClassVar = {"test": 1549, "train": 1549}
     protocols: ClassVar = of_lmms_eval(LVBENCH, ranked_score)
-    lmms_eval_samples = annotated.LmmsEvalSamples("lvbench", lvbench_metrics)
+    lmms_eval_samples = annotated.LmmsEvalSamples(
+        "lvbench",
+        lambda record, reply: {"lvbench_score": bool(ranked_score(reply, record.question))},
+    )
     releases = (
         Release(
             repository="lmms-eval/LVBench",
             licence=_LVBENCH_LICENCE,
-            annotations=("*.parquet",),
-            videos=("*.zip", "*.tar*", "*.mp4"),
         ),
         Release(
             repository="zai-org/LVBench",
             licence=_LVBENCH_LICENCE,
             annotations=(_META,),
+            videos=(),
             notes=(
                 "the videos are on YouTube, by the keys in the table; some are gone: put what you "
                 "have into videos/<key>.mp4",
@@ -113,7 +110,6 @@ class LVBenchBenchmark(_OptionallyGrouped):
 MOTIONBENCH = PromptTemplate(
     "{question}\n{options}\nAnswer with only the option letter (A, B, C, D, E, or F)."
 )
-_OPTION = re.compile(r"(?:^|\n)\s*([A-F])[.):]\s*(.*?)\s*(?=\n\s*[A-F][.):]\s|$)", re.DOTALL)
 _PHRASES = ("THE BEST ANSWER IS", "THE CORRECT ANSWER IS", "THE ANSWER IS", "BEST ANSWER:")
 
 
@@ -189,13 +185,11 @@ class MotionBenchBenchmark(annotated.AnnotatedBenchmark):
     def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
         """Split the question from its options, lines "A. ..", and collapse white space in both."""
         text = tables.text_of(row, "question").strip()
-        found = list(_OPTION.finditer(text))
-        choices = tuple(annotated.plain(one[2]) for one in found)
-        letters = "".join(one[1] for one in found)
-        if not found or letters != LETTERS[: len(found)] or not all(choices):
+        stem, *options = tables.split_options(text, r"^\s*{}[.):]\s")
+        choices = tuple(map(annotated.plain, options))
+        if not choices or not all(choices):
             raise InputError("the question has no lines 'A. ..', 'B. ..' and so on with options")
-        stem = annotated.plain(text[: found[0].start()])
-        return stem or annotated.plain(text), choices
+        return annotated.plain(stem) or annotated.plain(text), choices
 
 
 PERCEPTIONTEST = PromptTemplate(f"{{question}}\n{{options}}\n{protocol.LETTER_PLEASE}")

@@ -203,7 +203,6 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
         Release(
             repository="lmms-eval/charades_sta",
             licence="research only, by the terms of Charades",
-            annotations=("*.parquet",),
             videos=("*.zip", "*.tar*"),
         ),
     )
@@ -290,7 +289,6 @@ class ActivityNetBenchmark(CharadesSTABenchmark):
             repository="kcz358/timelens",
             licence="research only, by the terms of ActivityNet",
             annotations=("*activitynet*.parquet",),
-            videos=("*.zip", "*.tar*", "*.mp4"),
             notes=(
                 "it holds the questions of the split timelens; val_1.json and val_2.json are on "
                 "the page of ActivityNet Captions: put them beside it",

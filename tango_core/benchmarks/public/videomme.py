@@ -38,7 +38,6 @@ from tango_core.benchmarks.protocols.protocol import (
 )
 from tango_core.benchmarks.protocols.subtitles import Cue, SubtitleRule, Watched, cues_of_srt
 from tango_core.benchmarks.releases import Release
-from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, GROUP_SCORE, metric
 from tango_core.types import Subtitles
@@ -139,7 +138,7 @@ def choose_lmms_eval(subtitles: Subtitles, watched: Watched, num_frames: int = 3
     return "\n".join(line[1] for line in lines if line)
 
 
-_FOR_INTERNVL = (("internvl", harnesses.FOR_INTERNVL),)
+_FOR_INTERNVL = (("internvl", harnesses.for_internvl),)
 _first_capital = partial(harnesses.first_capital, letters="ABCD")
 _lmms_eval = partial(
     in_versions,
@@ -418,14 +417,7 @@ def _options(written: str) -> tuple[str, ...]:
     Raises:
         ValueError: If the letters are not A, B, C and so on.
     """
-    found, rest = [], written
-    # A line inside an option may begin like one: only the next letter is one.
-    for letter in LETTERS:
-        text, *after = re.split(rf"^\(?{letter}[.):]\)?\s*", rest, maxsplit=1, flags=re.MULTILINE)
-        found.append(text.removesuffix("\n").removesuffix("\r"))
-        if not after:
-            break
-        rest = after[0]
-    if len(found) < 3 or found[0].strip():
+    before, *options = tables.split_options(written, r"^\(?{}[.):]\)?\s*")
+    if len(options) < 2 or before.strip():
         raise InputError(f"options must be lines 'A. text', 'B. text' ..., got {written[:60]!r}")
-    return tuple(found[1:])
+    return tuple(one.removesuffix("\n").removesuffix("\r") for one in options)

@@ -156,11 +156,11 @@ class Judged:
     """
 
     readable: bool
-    choice: int | None
-    correct: bool | None
-    score: float | None
-    choice_text: str | None
-    answer_text: str | None
+    choice: int | None = None
+    correct: bool | None = None
+    score: float | None = None
+    choice_text: str | None = None
+    answer_text: str | None = None
     rule: str | None = None
 
 
@@ -175,28 +175,25 @@ def judge(
         read_choice: `Protocol.read_choice` of the benchmark's protocol.
     """
     if question.span is not None:
-        span = None if reply is None else read_span(reply)
+        span = read_span(reply or "")
         score = 0.0 if span is None else span_iou(span, question.span)
         return Judged(
-            span is not None,
-            None,
-            score >= RIGHT_FROM_IOU,
-            score,
-            None if span is None else span_text(span),
-            span_text(question.span),
+            readable=span is not None,
+            correct=score >= RIGHT_FROM_IOU,
+            score=score,
+            choice_text=None if span is None else span_text(span),
+            answer_text=span_text(question.span),
         )
     if not question.choices:
-        right = matches(reply or "", question) if question.accepted else None
-        return Judged(True, None, right, None, None, None)
+        return Judged(True, correct=matches(reply or "", question) if question.accepted else None)
     choice = None if reply is None else read_choice(reply, question)
     return Judged(
-        choice is not None,
-        choice,
-        None if question.answer is None else choice == question.answer,
-        None,
-        _option(question, choice),
-        _option(question, question.answer),
-        None if choice is None else _rule(reply or "", question, choice),
+        readable=choice is not None,
+        choice=choice,
+        correct=None if question.answer is None else choice == question.answer,
+        choice_text=None if choice is None else question.choices[choice],
+        answer_text=None if question.answer is None else question.choices[question.answer],
+        rule=None if choice is None else _rule(reply or "", question, choice),
     )
 
 
@@ -204,8 +201,3 @@ def _rule(reply: str, question: Question, choice: int) -> str:
     """The general rule that reads the same option from the reply."""
     general = multiple_choice.read(reply, question.choices, letters_first=True)
     return general.rule if general.choice == choice else "benchmark"
-
-
-def _option(question: Question, index: int | None) -> str | None:
-    """The text of an option; `None` for no index."""
-    return None if index is None else question.choices[index]

@@ -33,7 +33,7 @@ from tango_core.compressors.flashvid.trees import (
 )
 from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, INNER, Hybrid, Steps
 from tango_core.compressors.in_llm.fastv import FastVStep
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Cosine, Count, Ratio
 from tango_core.compressors.stop import checked_stop, stop_for
 from tango_core.errors import InputError
 from tango_core.latency import NO_TIMER, LatencyProfile
@@ -163,18 +163,11 @@ class FlashVID(Hybrid):
     checks_in_plan: ClassVar[bool] = True
     inner_steps: ClassVar[Steps] = {"fastv": FastVStep, **INNER}
 
-    option_ranges: ClassVar[Ranges] = {
-        "num_segments": at_least(1),
-        "tau": (-1, 1),
-        "link_tau": (-1, 1),
-        "salient_ratio": (0, 1),
-    }
-
     selection: Literal["v2", "v1", "div", "attention"] | None = None
-    num_segments: int | None = None
-    tau: float = 0.9
-    link_tau: float = 0.8
-    salient_ratio: float = 0.7
+    num_segments: Count | None = None
+    tau: Cosine = 0.9
+    link_tau: Cosine = 0.8
+    salient_ratio: Ratio = 0.7
     tree_mean: Literal["mean", "official"] = "mean"
     inner: Literal["published"] | Mapping[str, Any] | None = field(default="published", hash=False)
     stop: Mapping[str, Any] | None = field(default=None, hash=False)

@@ -8,7 +8,7 @@ implementation in ModelTC/LightCompress.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import OneStepPruner
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Count, Index
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import floor_share
 from tango_core.ops.saliency import positions_of, rank_descending, top_positions
@@ -42,10 +42,8 @@ class DART(OneStepPruner):
             release. The order decides which pivot takes a token that several would take.
     """
 
-    option_ranges: ClassVar[Ranges] = {"visual_pivots": at_least(1), "text_pivots": at_least(0)}
-
-    visual_pivots: int = 4
-    text_pivots: int = 4
+    visual_pivots: Count = 4
+    text_pivots: Index = 4
     pivot_order: Literal["score", "official"] = "score"
 
     def prune(self, context: LayerContext) -> Pruned:

@@ -8,13 +8,12 @@ inner steps of hybrid methods with the same selection.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
 from tango_core.compressors.in_llm.schedules import OneStepPruner
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Count, Ratio
 from tango_core.ops.budgets import ceil_share
 from tango_core.ops.merging import cluster_sizes, cluster_sums, most_similar
 from tango_core.ops.saliency import rank_descending, top_positions
@@ -44,7 +43,7 @@ class FastV(OneStepPruner):
 class InnerStep(LayerPruner):
     """A step that ranks by the attention of layer `layer - 1`, so `layer` is at least 1."""
 
-    option_ranges: ClassVar[Ranges] = {"layer": at_least(1)}
+    layer: Count
 
 
 @dataclass(frozen=True)
@@ -88,11 +87,9 @@ class FastVMerge(InnerStep):
             into it, in [0, 1].
     """
 
-    option_ranges: ClassVar[Ranges] = {"beta": (0, 1)}
-
     retention: float = 0.5
     layer: int = 18
-    beta: float = 0.6
+    beta: Ratio = 0.6
 
     def prune(self, context: LayerContext) -> Pruned:
         """Rank by the last row of attention, averaged over heads; merge by cosine."""

@@ -8,13 +8,12 @@ release (thu-nics/FrameFusion).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.compressors.options import Ranges
+from tango_core.compressors.options import Cosine, Index, Ratio
 from tango_core.errors import InputError
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.merging import cluster_means
@@ -57,11 +56,9 @@ class FrameFusion(LayerPruner):
         min_merged: Share of the current tokens below which merging ends; 0.1 in the release.
     """
 
-    option_ranges: ClassVar[Ranges] = {"similarity": (-1, 1), "min_merged": (0, 1)}
-
-    layer: int = 2
-    similarity: float = 0.6
-    min_merged: float = 0.1
+    layer: Index = 2
+    similarity: Cosine = 0.6
+    min_merged: Ratio = 0.1
 
     def layers(self, num_layers: int) -> tuple[int, ...]:
         """All layers, because the clip determines when merging ends.

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from tango_core.compressors.base import LayerPruner
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Count
 from tango_core.errors import InputError
 
 
@@ -27,9 +27,7 @@ class OneStepPruner(LayerPruner):
         layer: 0-based layer whose input is pruned, using results of the previous layer.
     """
 
-    option_ranges: ClassVar[Ranges] = {"layer": at_least(1)}
-
-    layer: int = 2
+    layer: Count = 2
 
     def local_retention(self, num_layers: int) -> float:
         """Share kept from `layer` on, in (0, 1].

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import StagedPruner
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Count, Ratio
 from tango_core.errors import InputError
 from tango_core.ops.budgets import floor_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
@@ -55,11 +55,9 @@ class SparseVLM(StagedPruner):
 
     renumbers: ClassVar[bool] = True
     first_layer: ClassVar[int] = 1  # a stage needs the attention of the previous layer
-    option_ranges: ClassVar[Ranges] = {"recycled": (0, 1), "tokens_per_cluster": at_least(1)}
-
     ratios: tuple[float, ...] = (300 / 576, 200 / 576, 110 / 576)
-    recycled: float = 0.3
-    tokens_per_cluster: int = 10
+    recycled: Ratio = 0.3
+    tokens_per_cluster: Count = 10
 
     def __post_init__(self) -> None:
         """Check the options."""

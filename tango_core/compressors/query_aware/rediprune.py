@@ -8,14 +8,14 @@ Yu et al., 2026, https://arxiv.org/abs/2603.24680. Settings and arithmetic are t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.compressors.base import Combination, QuestionReading, keep
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Strength
 from tango_core.ops.budgets import first_of_groups, group_counts
 from tango_core.types import VisualFeatures
 
@@ -41,9 +41,7 @@ class ReDiPrune(QuestionReading):
             round(retention * T * L) tokens in all.
     """
 
-    option_ranges: ClassVar[Ranges] = {"alpha": at_least(0)}
-
-    alpha: float = 0.5
+    alpha: Strength = 0.5
     space: Literal["tower", "projected"] = "tower"
     budget: Literal["official", "exact"] = "official"
 

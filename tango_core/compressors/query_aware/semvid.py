@@ -9,7 +9,7 @@ settings for video question answering as defaults.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.compressors.base import Combination, QuestionReading, keep, num_kept
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Count, Index, Ratio
 from tango_core.ops.transfer import download_together, upload
 from tango_core.types import VisualFeatures
 
@@ -52,24 +52,14 @@ class SemVID(QuestionReading):
         budget: `"exact"` lowers `min_tokens_per_frame` where it would keep too many tokens.
     """
 
-    option_ranges: ClassVar[Ranges] = {
-        "object_share": (0, 1),
-        "mmr_lambda": (0, 1),
-        "min_tokens_per_frame": at_least(1),
-        "frame_weight": (0, 1),
-        "smooth_window": at_least(1),
-        "motion_query_weight": (0, 1),
-        "top_segments": at_least(0),
-    }
-
-    object_share: float = 0.3
-    mmr_lambda: float = 0.5
-    min_tokens_per_frame: int = 5
-    frame_weight: float = 0.7
-    smooth_window: int = 3
-    motion_query_weight: float = 0.1
+    object_share: Ratio = 0.3
+    mmr_lambda: Ratio = 0.5
+    min_tokens_per_frame: Count = 5
+    frame_weight: Ratio = 0.7
+    smooth_window: Count = 3
+    motion_query_weight: Ratio = 0.1
     tau: float = 0.0
-    top_segments: int = 0
+    top_segments: Index = 0
     budget: Literal["official", "exact"] = "official"
 
     def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:

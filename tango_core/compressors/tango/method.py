@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tango_core.combination import Combination, Drawing
 from tango_core.compressors.hybrid import OuterStep
-from tango_core.compressors.options import Ranges, at_least
+from tango_core.compressors.options import Cosine, Count, Factor, Ratio, Share
 from tango_core.compressors.tango.budgets import TokenGroup, plan_groups
 from tango_core.compressors.tango.selection import ClipTensors, select_tokens
 from tango_core.latency import NO_TIMER, LatencyProfile
@@ -80,29 +80,19 @@ class Tango(OuterStep):
 
     checks_in_plan: ClassVar[bool] = True
 
-    option_ranges: ClassVar[Ranges] = {
-        "static_tau": (-1, 1),
-        "context_ratio": (0, 1),
-        "alpha": at_least(1),
-        "num_neighbors": at_least(1),
-        "beta": (0, 1),
-        "base_time": at_least(1),
-        "base_space": at_least(1),
-    }
-
-    retention: float = 0.1
-    tau: float | None = None
-    static_tau: float = 0.8
+    retention: Share = 0.1
+    tau: Cosine | None = None
+    static_tau: Cosine = 0.8
     segmentation: Literal["static", "dyseg"] = "static"
-    context_ratio: float = 0.4
+    context_ratio: Ratio = 0.4
     diverse: bool = True
     st_rope: bool = True
     timestamps: bool = True
-    alpha: float = 1.5
-    num_neighbors: int = 7
-    beta: float = 0.6
-    base_time: float = 1e4
-    base_space: float = 1e3
+    alpha: Factor = 1.5
+    num_neighbors: Count = 7
+    beta: Ratio = 0.6
+    base_time: Factor = 1e4
+    base_space: Factor = 1e3
     score: Literal["saliency", "attention"] = "saliency"
     sinks: Literal["zero", "exclude", "ignore"] = "zero"
     legacy_writeback: bool = False

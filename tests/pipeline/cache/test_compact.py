@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 import torch
 
 from pipeline.cache import folders as cache_folders
-from pipeline.cache.directory import TokenCache
+from pipeline.cache.directory import INDEX, Shards, TokenCache, read_index
 from pipeline.cache.folders import check_entries, compact_cache, find_caches
 from pipeline.cache.names import clip_key
 from pipeline.cache.rows import CacheError, ClipIdentity, Entry
@@ -283,3 +284,39 @@ def test_damaged_files_stay_where_they_are(tmp_path):
         cache.read(key_of(2))
     bad.unlink()
     assert holds(cache, [0, 1, 3])
+
+
+@pytest.fixture
+def in_store():
+    """A compacted cache of six clips in three shards, in a store; and its root."""
+    root = f"memory://{uuid.uuid4().hex}/cache"
+    for numbers in ((0, 1), (2, 3), (4, 5)):
+        cache = fill(root, numbers)
+        compact(root)
+    return cache, root
+
+
+def test_with_an_index_a_plan_asks_no_shard(in_store, monkeypatch):
+    cache, _ = in_store
+    assert len(read_index(cache.storage)) == 3
+    monkeypatch.setattr(Shards, "_footer", lambda self, name: pytest.fail(f"{name} was asked"))
+    assert cache.keys() == {key_of(number) for number in range(6)}
+
+
+def test_a_shard_that_is_not_in_the_index_is_asked(in_store):
+    cache, root = in_store
+    before = cache.storage.read(INDEX)
+    fill(root, (6, 7))
+    compact(root)
+    cache.storage.write(INDEX, before)
+    assert holds(cache, range(8))
+
+
+@pytest.mark.parametrize("damage", ["half", "empty", "other"])
+def test_a_damaged_index_is_no_index(in_store, damage):
+    cache, _ = in_store
+    data = cache.storage.read(INDEX)
+    other = bytes([*data[:-60], data[-60] ^ 1, *data[-59:]])
+    damaged = {"half": data[: len(data) // 2], "empty": b"", "other": other}
+    cache.storage.write(INDEX, damaged[damage])
+    assert cache.keys() == {key_of(number) for number in range(6)}

@@ -64,12 +64,6 @@ def test_tokens_come_back_bit_for_bit(cache, dtype):
     assert (read.decode_video_ms, read.encode_ms, read.compress_ms) == (1.0, 2.0, 3.0)
 
 
-def test_equal_settings_share_a_directory_and_other_settings_do_not(tmp_path):
-    first = TokenCache(str(tmp_path), {"a": 1, "b": {"c": 2}}, "x")
-    assert TokenCache(str(tmp_path), {"b": {"c": 2}, "a": 1}, "x").name == first.name
-    assert TokenCache(str(tmp_path), {"a": 1, "b": {"c": 3}}, "x").name != first.name
-
-
 def rewritten(cache, **columns):
     """The file of the one clip with other values in some columns."""
     path = f"{cache.storage.root}/k1.parquet"
@@ -106,22 +100,6 @@ def test_a_file_of_other_columns_is_damage(cache):
     pq.write_table(pa.table({"checksum": ["a"]}), f"{cache.storage.root}/k1.parquet")
     with pytest.raises(CacheError, match="it has no column 'format_version'"):
         cache.read("k1")
-
-
-def test_whatever_byte_is_wrong_it_is_damage_or_harmless(cache):
-    cache.write(CLIP, entry())
-    path = Path(cache.storage.root) / "k1.parquet"
-    whole, found = path.read_bytes(), 0
-    for position in range(0, len(whole), 29):
-        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x5A]) + whole[position + 1 :])
-        try:
-            read = cache.read("k1")
-        except CacheError:
-            found += 1
-        else:
-            assert torch.equal(read.video.tokens, entry().video.tokens)
-            assert torch.equal(read.video.indices, entry().video.indices)
-    assert found > 20
 
 
 @pytest.mark.parametrize(
@@ -202,14 +180,6 @@ def video(tmp_path):
     return path
 
 
-def test_a_replaced_file_is_another_source(video):
-    before = source_fingerprint(str(video))
-    assert source_fingerprint(str(video)) == before
-    video.write_bytes(b"54321")
-    os.utime(video, ns=(1, 1))
-    assert source_fingerprint(str(video)) != before
-
-
 def test_content_hash_ignores_place_and_time_and_sees_the_bytes(video, tmp_path):
     copy = tmp_path / "copy.mp4"
     copy.write_bytes(video.read_bytes())
@@ -220,14 +190,11 @@ def test_content_hash_ignores_place_and_time_and_sees_the_bytes(video, tmp_path)
     assert source_fingerprint(str(copy), hash_content=True) != same
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(SourceMissingError, match=r"gone\.mp4: No such file"):
-        source_fingerprint(str(tmp_path / "gone.mp4"))
-
-
-@pytest.mark.parametrize("name", ["x" * 300, "nul\0byte", "lone\udc80surrogate"])
-def test_a_name_that_no_file_can_have_is_a_missing_file(tmp_path, name):
-    with pytest.raises(SourceMissingError):
+@pytest.mark.parametrize("name", ["gone.mp4", "x" * 300, "nul\0byte", "lone\udc80surrogate"])
+def test_a_missing_file_or_a_name_that_no_file_can_have_is_named(tmp_path, name):
+    with pytest.raises(
+        SourceMissingError, match=r"gone\.mp4: No such" if name == "gone.mp4" else None
+    ):
         source_fingerprint(f"{tmp_path}/{name}")
 
 

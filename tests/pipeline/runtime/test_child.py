@@ -11,6 +11,7 @@ from clips import clip
 
 from pipeline.errors import WorkerError
 from pipeline.runtime.child import Child, ChildStartError, CrashError
+from pipeline.runtime.process import is_running
 
 ROOT = Path(__file__).parents[3]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a Linux kernel feature")
@@ -33,25 +34,12 @@ def run(shared_child):
     return run
 
 
-def is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-
-
 def ends(pid):
     """Whether the process ends; a loaded machine may take its time."""
     deadline = time.monotonic() + 60
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not is_running(pid)
-
-
-def test_one_process_serves_many_calls(run):
-    assert len({run(faults.pid) for _ in range(5)}) == 1
 
 
 def test_the_child_has_neither_torch_nor_ray_after_decoding(run):
@@ -153,43 +141,17 @@ sys.stdin.readline()
 """
 
 
-@pytest.fixture
-def parent_process():
-    started = []
-
-    def start(*command, script=None):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "fixtures")]),
-        }
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-            cwd="/",
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        process.stdout.close()
-
-
 @pytest.mark.parametrize("state", ["idle", pytest.param("busy", marks=linux)])
-def test_a_killed_parent_takes_its_child_with_it(parent_process, state, tmp_path):
-    parent = parent_process(sys.executable, "-c", PARENT, state, str(tmp_path / "busy"))
-    pid = int(parent.stdout.readline())
-    if state == "busy":
-        assert parent.stdout.readline() == "busy\n"
-    assert is_running(pid)
-    parent.kill()
-    parent.wait()
+def test_a_killed_parent_takes_its_child_with_it(state, tmp_path):
+    command = [sys.executable, "-c", PARENT, state, str(tmp_path / "busy")]
+    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "fixtures")])}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env={**os.environ, **paths}, text=True, **pipes) as parent:
+        pid = int(parent.stdout.readline())
+        if state == "busy":
+            assert parent.stdout.readline() == "busy\n"
+        assert is_running(pid)
+        parent.kill()
     assert ends(pid)
 
 

@@ -12,7 +12,7 @@ from pipeline.cache.names import SIGNALS
 from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Clip
 from pipeline.question_groups import groups_of
 from pipeline.rows import clips_in
-from pipeline.runtime.background import Writers
+from pipeline.runtime.background import threads
 from pipeline.settings import Settings
 from pipeline.stages.answer import AnswerQuestions, ClipState, MethodRequest, facts_of
 from tango_core.models.llava.encoder import Encoder as LlavaEncoder
@@ -64,7 +64,7 @@ def started(stage, plan, writers=2):
     """A stage that is ready; as beside a GPU, threads write what it makes."""
     ready = stage.start(plan, Settings("local"))
     if stage is COMPRESS_VIDEO:
-        ready.writers = ready.source.writers = Writers(writers)
+        ready.writers = ready.source.writers = threads(writers, "writer")
     return ready
 
 

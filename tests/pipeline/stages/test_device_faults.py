@@ -29,73 +29,39 @@ def out_of_memory():
     return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-def alive():
-    return True
+# Errors, whether memory was too little, and whether the GPU is lost: if it still computes, and if
+# it does not.
+ERRORS = [
+    (out_of_memory(), True, False, False),
+    (torch.AcceleratorError("CUDA error: out of memory" + ADVICE), True, False, False),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x"), True, False, False),
+    (RuntimeError("NVML_SUCCESS == r INTERNAL ASSERT FAILED at x.cpp"), True, False, False),
+    (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), True, False, False),
+    (MemoryError(), True, False, False),
+    (torch.AcceleratorError(ASSERT + ADVICE), False, True, True),
+    (RuntimeError(ASSERT), False, True, True),  # as torch before 2.8 raises it
+    (torch.AcceleratorError("CUDA error: an illegal memory access"), False, True, True),
+    (torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered"), False, True, True),
+    (torch.AcceleratorError("CUDA error: unspecified launch failure"), False, True, True),
+    (torch.AcceleratorError("HIP error: an illegal memory access"), False, True, True),
+    (RuntimeError("CUDA error: no kernel image is available"), False, False, True),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when x"), False, False, True),
+    (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), False, False, True),
+    (ValueError(ASSERT), False, False, False),
+    (RuntimeError("device-side assert triggered"), False, False, False),  # a method's own words
+    (RuntimeError("index 7 is out of bounds for dimension 0 with size 3"), False, False, False),
+]
 
 
-def dead():
-    return False
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        out_of_memory(),
-        torch.cuda.OutOfMemoryError("CUDA out of memory."),
-        torch.AcceleratorError("CUDA error: out of memory" + ADVICE),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError('NVML_SUCCESS == r INTERNAL ASSERT FAILED at "CUDACachingAllocator.cpp":1165'),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 99 bytes."),
-        MemoryError(),
-    ],
-)
-def test_too_little_memory_is_known_and_is_no_lost_gpu(error):
-    assert is_out_of_memory(error)
-    assert poison_of(error, dead) is None
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.AcceleratorError(ASSERT + ADVICE),
-        RuntimeError(ASSERT),  # as torch before 2.8 raises it
-        torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
-        torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered"),
-        torch.AcceleratorError("CUDA error: unspecified launch failure"),
-        torch.AcceleratorError("HIP error: an illegal memory access was encountered"),
-    ],
-)
-def test_an_error_that_stays_is_known_without_asking_the_gpu(error):
-    assert not is_out_of_memory(error)
-    assert poison_of(error, alive) == str(error).splitlines()[0]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "CUDA error: no kernel image is available for execution on the device",
-        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`",
-        "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
-    ],
-)
-def test_of_other_errors_the_gpu_itself_says_whether_it_is_lost(text):
-    assert poison_of(RuntimeError(text), alive) is None
-    assert poison_of(RuntimeError(text), dead) == text
-    assert poison_of(RuntimeError(text)) is None, "there is no GPU here that could be lost"
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError(ASSERT),
-        RuntimeError("device-side assert triggered"),  # a method's own words
-        RuntimeError("index 7 is out of bounds for dimension 0 with size 3"),
-        TypeError("no"),
-    ],
-)
-def test_what_a_method_does_wrong_is_neither(error):
-    assert not is_out_of_memory(error)
-    assert poison_of(error, dead) is None
+@pytest.mark.parametrize(("error", "no_memory", "lost", "lost_if_asked"), ERRORS)
+def test_errors_of_memory_of_the_gpu_and_of_methods_are_told_apart(
+    error, no_memory, lost, lost_if_asked
+):
+    said = str(error).partition("\n")[0]
+    assert is_out_of_memory(error) == no_memory
+    assert poison_of(error, lambda: True) == (said if lost else None)
+    assert poison_of(error, lambda: False) == (said if lost_if_asked else None)
+    assert lost or poison_of(error) is None, "there is no GPU here that could be lost"
 
 
 def test_an_error_that_was_wrapped_is_found():

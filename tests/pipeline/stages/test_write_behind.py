@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.clips import COMPRESS_VIDEO
 from pipeline.errors import DeviceError
-from pipeline.runtime.background import Writers, done_ahead
+from pipeline.runtime.background import done_ahead, threads
 from pipeline.storage.objects import UnavailableError
 
 LONG_S = 60.0
@@ -45,7 +45,7 @@ def is_awaited(monkeypatch):
 def stage(one_clip):
     """The stage as it is beside a GPU."""
     started = one_clip.start(COMPRESS_VIDEO)
-    started.writers = Writers(2)
+    started.writers = threads(2, "writer")
     return started
 
 

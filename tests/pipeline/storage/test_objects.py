@@ -67,23 +67,6 @@ def test_a_store_that_stays_away_ends_in_one_line_with_the_url(store, bucket, se
     assert server.counts()["GET"] == 6
 
 
-def test_a_connection_cut_in_mid_put_leaves_the_old_object_or_the_new_one(store, bucket, server):
-    store.write(f"{bucket}/a", b"old")
-    seen = set()
-
-    def look(request):
-        if request.kind == "PUT":
-            seen.add(bytes(reader.read(f"{bucket}/a")))
-        return cut(request)
-
-    reader, cut = ObjectStore("s3", store.patience), times(2, "cut request", "PUT")
-    data = b"n" * 3_000_000
-    with server.with_rule(look):
-        store.write(f"{bucket}/a", data)
-    assert seen == {b"old"}
-    assert store.read(f"{bucket}/a") == data
-
-
 def test_a_cut_answer_is_read_again(store, bucket, server, tmp_path):
     data = bytes(range(256)) * 4000
     store.write(f"{bucket}/a", data)
@@ -111,13 +94,6 @@ def test_a_slow_answer_is_waited_for_and_a_silent_store_is_not(store, bucket, se
         pytest.raises(UnavailableError, match="tried 2 times"),
     ):
         hasty.read(f"{bucket}/a")
-
-
-def test_a_lost_answer_to_a_conditional_put_is_recognised(store, bucket, server):
-    with server.with_rule(times(1, "lost answer", "PUT")):
-        store.create(f"{bucket}/a", b"mine")
-    with pytest.raises(FileExistsError):
-        store.create(f"{bucket}/a", b"another's")
 
 
 def test_errors_say_what_is_missing_or_refused(store, bucket, server):

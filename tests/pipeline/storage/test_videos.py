@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from s3_server import times
 
 from pipeline.storage.copies import ChangedError, VideoCache, remote_fingerprint
 from pipeline.storage.objects import ObjectStore
@@ -84,19 +83,6 @@ def test_one_that_can_never_fit_names_the_setting(put, tmp_path):
         fetch(cache, *put("a.mp4", 2 * MIB))
     assert "\n" not in str(error.value)
     assert not files(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_fetch_that_fails_leaves_nothing(server, put, tmp_path):
-    cache, video = VideoCache(str(tmp_path), 1), put("a.mp4", MIB)
-    with (
-        server.with_rule(lambda request: "cut answer" if request.kind == "GET" else None),
-        pytest.raises(OSError, match="without success"),
-    ):
-        fetch(cache, *video)
-    assert not files(tmp_path)
-    with server.with_rule(times(2, "cut answer", "GET")):
-        assert fetch(cache, *video) == b"v" * MIB
 
 
 def test_what_a_killed_process_left_half_is_fetched_again(put, tmp_path):

@@ -185,21 +185,21 @@ FILES = {
     "longvideobench": "lvb_val.json",
     "tempcompass": "multi-choice.json",
     "videomme_v2": "videomme_v2.json",
+    "charades_sta": "charades_sta_test.txt",
+    "mvbench": "MVBench.tsv",
+    "lvbench": "video_info.meta.jsonl",
 }
 
 
 @pytest.mark.parametrize(("name", "row", "problem"), MALFORMED, ids=[row[2] for row in MALFORMED])
 def test_malformed_rows_are_named(name, row, problem, tmp_path):
-    if name == "charades_sta":
-        (tmp_path / "charades_sta_test.txt").write_text(f"{row}\n")
-    elif name == "mvbench":
-        releases.write_tsv(tmp_path / "MVBench.tsv", [row])
-    elif name == "lvbench":
-        (tmp_path / "video_info.meta.jsonl").write_text(json.dumps(row))
+    file = tmp_path / FILES[name]
+    if file.suffix == ".tsv":
+        releases.write_tsv(file, [row])
+    elif file.suffix == ".json":
+        releases.write_json(file, [row, *V2[1:]] if name == "videomme_v2" else [row])
     else:
-        releases.write_json(
-            tmp_path / FILES[name], [row, *V2[1:]] if name == "videomme_v2" else [row]
-        )
+        file.write_text(row if isinstance(row, str) else json.dumps(row))
     benchmark = releases.load(name, tmp_path)
     defects = [entry for entry in benchmark.entries() if isinstance(entry, Defect)]
     assert problem in defects[0].problem

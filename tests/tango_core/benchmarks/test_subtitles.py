@@ -83,19 +83,14 @@ class TestVideoMME:
         def asked(name, text):
             return VIDEOMME[name].prompt(QUESTION, Subtitles(text), Watched(4, 5.0)).after
 
-        assert asked("vlmevalkit", SRT) == (
-            "\nThese are the frames of a video. This video's subtitles are listed below:\nHello\n"
-            "Select the best answer to the following multiple-choice question based on the video. "
-            "Respond with only the letter (A, B, C, or D) of the correct option.\n"
-            "Question: What does he hold?\nA. A cup.\nB. A bag.\nAnswer: "
-        )
-        shown = "This video's subtitles are listed below: \nHello\n"
-        ending = (
-            "Select the best answer to the following multiple-choice question based on the video "
-            "and the subtitles. Respond with only the letter (A, B, C, or D) of the correct option."
-            "\nWhat does he hold?\nA. A cup.\nB. A bag.\nThe best answer is:"
-        )
-        assert asked("lmms_eval", SRT) == asked("lmms_eval_llava_vid", SRT) == shown + ending
+        # `test_protocols.py` compares the words of questions without subtitles.
+        plain = {name: protocol.render(QUESTION).after for name, protocol in VIDEOMME.items()}
+        opening, listed = "\nThese are the frames of a video. ", "subtitles are listed below:"
+        behind = plain["vlmevalkit"].removeprefix(opening)
+        assert asked("vlmevalkit", SRT) == f"{opening}This video's {listed}\nHello\n{behind}"
+        shown = f"This video's {listed} \nHello\n"
+        assert asked("lmms_eval", SRT) == shown + plain["lmms_eval_llava_vid"]
+        assert asked("lmms_eval_llava_vid", SRT) == shown + plain["lmms_eval_llava_vid"]
         assert asked("lmms_eval_qwen3_vl", SRT) == (
             f"{shown}Question: What does he hold?\nOptions:\nA. A cup.\nB. A bag.\n"
             "Answer with the option letter only."

@@ -29,11 +29,7 @@ def test_fields_of_another_kind_are_refused(read, values, message):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "a.json",
-            "[{",
-            r"a\.json: not JSON \(.* at line 1, column \d+\); download the file again",
-        ),
+        ("a.json", "[{", r"a\.json: not JSON \(.* at line 1, column \d+\); download the file"),
         ("a.json", '{"a": 1}', "must be a list of objects, one per question"),
         ("a.jsonl", "{}\n{", r"a\.jsonl, row 2: not JSON"),
         ("a.txt", "", r"not a table; known kinds are \.json, \.jsonl, \.csv, \.tsv, \.parquet"),

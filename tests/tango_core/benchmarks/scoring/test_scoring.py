@@ -190,9 +190,7 @@ def test_a_span_inside_the_reasoning_is_not_the_answer():
         ("a red, large cup", ("red cup",), False, False),  # not one after the other
         ("a hundred cups", ("red",), False, False),  # inside a word
         ("a mug", ("a cup", "a mug"), True, True),  # any of several
-        ("It is a mug or a glass.", ("cup", "mug"), False, True),
         ("3.5", ("5",), False, False),  # a number is one word
-        ("3.5 seconds", ("3.5",), False, True),
         ("-5", ("5",), False, False),  # a sign is a part of a number
         ("- 5", ("5",), True, True),  # a bullet is none
         ("-red", ("red",), True, True),
@@ -207,7 +205,6 @@ def test_a_span_inside_the_reasoning_is_not_the_answer():
         ("It is red\u2014a dark red", ("red",), False, True),  # a dash between words
         ("", ("red",), False, False),
         ("...", ("red",), False, False),
-        ("CUDA error: out of memory", ("red",), False, False),
         ("It is not red.", ("red",), False, True),  # documented: nothing is judged
     ],
 )
