@@ -25,14 +25,7 @@ from huggingface_hub.errors import (
 TransportError: Any = HfHubHTTPError.__bases__[0]
 
 # All errors that requests to the hub may raise.
-HUB_ERRORS: tuple[Any, ...] = (
-    HfHubHTTPError,
-    HFValidationError,
-    EntryNotFoundError,
-    OfflineModeIsEnabled,
-    TransportError,
-    OSError,
-)
+HUB_ERRORS: tuple[Any, ...] = (TransportError, HFValidationError, EntryNotFoundError, OSError)
 
 
 def page_of(repository: str, kind: str = "model") -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.facts import CellFacts, JobFacts
@@ -135,15 +134,31 @@ def cell_params(cell: CellSummary, facts: JobFacts) -> dict[str, str]:
     )
 
 
+def job_tags(kind: str, model: str) -> dict[str, str]:
+    """Tags of a job from its start, also for the user and the UI's column "Source".
+
+    Args:
+        kind: The command.
+        model: Name of the model.
+    """
+    return {
+        "kind": kind,
+        "mlflow.source.name": f"tango {kind}",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.user": process.user(),
+        "model": model,
+    }
+
+
 def tags_of(facts: JobFacts, cell: CellFacts | None = None) -> dict[str, str]:
-    """Tags of a run, or of one of its cells."""
+    """Tags of a finished run, or of one of its cells."""
     cells = facts.cells if cell is None else (cell,)
     tags = {
-        **_search_tags(
-            (facts.kind, facts.model, facts.num_frames, facts.mode),
-            [one.benchmark for one in cells],
-            [one.method for one in cells],
-        ),
+        **job_tags(facts.kind, facts.model),
+        "num_frames": str(facts.num_frames or ""),
+        "mode": facts.mode,
+        "benchmark": _listed(one.benchmark for one in cells),
+        "method": _listed(one.method for one in cells),
         "protocol": _listed(one.protocol for one in cells if one.protocol),
         "mlflow.source.git.commit": facts.git_commit,
         "git_commit": facts.git_commit,
@@ -156,49 +171,6 @@ def tags_of(facts: JobFacts, cell: CellFacts | None = None) -> dict[str, str]:
         tags |= {"retention": f"{cell.retention:g}", "cell": cell.name}
         tags |= {"cache": cell.cache, "left_out": ""} if len(facts.cells) > 1 else {}
     return _filled(tags)
-
-
-def job_tags(recipe: Mapping[str, Any], kind: str) -> dict[str, str]:
-    """Tags of a running job.
-
-    Args:
-        recipe: Parsed content of `job.yaml`.
-        kind: The command.
-    """
-    benchmarks = [recipe.get("benchmark"), *(recipe.get("benchmarks") or ())]
-    methods = [recipe.get("method"), *(recipe.get("methods") or ())]
-    model = recipe.get("model") or {}
-    return _filled(
-        _search_tags(
-            (kind, model.get("name"), model.get("num_frames"), recipe.get("mode")),
-            [str(one["name"]) for one in benchmarks if one],
-            [str(one["name"]) for one in methods if one],
-        )
-    )
-
-
-def _search_tags(
-    job: tuple[object, ...], benchmarks: Iterable[str], methods: Iterable[str]
-) -> dict[str, str]:
-    """Tags for searching, for the user, and for the UI's columns "Source" and "Type".
-
-    Args:
-        job: Command, model, number of frames and mode.
-        benchmarks: Names of its benchmarks.
-        methods: Names of its methods.
-    """
-    kind, model, num_frames, mode = (str(value or "") for value in job)
-    return {
-        "kind": kind,
-        "mlflow.source.name": f"tango {kind}",
-        "mlflow.source.type": "LOCAL",
-        "mlflow.user": process.user(),
-        "model": model,
-        "num_frames": num_frames,
-        "mode": mode,
-        "benchmark": _listed(benchmarks),
-        "method": _listed(methods),
-    }
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -111,7 +111,7 @@ class MlflowRuns:
 
     def begin(self, recipe: Mapping[str, Any], command: str, num_clips: int) -> str:
         """Find or create the MLflow run of a job that starts; returns its id."""
-        tags = {**contents.job_tags(recipe, command), "num_clips": str(num_clips)}
+        tags = contents.job_tags(command, recipe["model"]["name"]) | {"num_clips": str(num_clips)}
         run = self.start(tags, int(1000 * time.time()))
         run_id = str(run.info.run_id)
         self.settings(run, contents.flatten(recipe))

@@ -50,11 +50,6 @@ class RotationTables:
     column: Tensor
 
     @property
-    def grid(self) -> tuple[int, int]:
-        """(H, W)."""
-        return self.row.shape[1], self.column.shape[1]
-
-    @property
     def all(self) -> list[Tensor]:
         """The three tables in the order of the sections."""
         return [self.time, self.row, self.column]
@@ -70,10 +65,6 @@ class RotationTables:
             self.row.index_select(1, positions // width),
             self.column.index_select(1, positions % width),
         ]
-
-    def of_grid(self) -> list[Tensor]:
-        """Row and column rotations that broadcast over tokens (..., H, W, D) of whole frames."""
-        return [self.row[:, :, None], self.column[:, None]]
 
 
 def rotation_tables(
@@ -184,14 +175,15 @@ def st_rope(
     Raises:
         ValueError: If D is odd.
     """
-    num_frames, _, dim = tokens.shape
+    _, tokens_per_frame, dim = tokens.shape
     device = tokens.device
-    units = torch.nn.functional.normalize(tokens.float(), dim=-1).reshape(-1, *grid, dim)
+    units = torch.nn.functional.normalize(tokens.float(), dim=-1).flatten(0, 1)
     tables = rotation_tables(dim, timestamps.to(device), grid, base_time, base_space)
-    times = tables.of_frames(torch.arange(num_frames, device=device))[:, :, None, None]
-    rotations = [times, *tables.of_grid()]
-    rotated = rotation_buffer(units.shape[:-1], tables)
+    positions = torch.arange(len(units), device=device)
+    times = tables.of_frames(positions // tokens_per_frame)
+    rotations = [times, *tables.of_spatial(positions % tokens_per_frame)]
+    rotated = rotation_buffer(units.shape[:1], tables)
     rotate(units, rotations, out=rotated)
     halves = [table.shape[-1] for table in rotations for _ in range(2)]
     rows = [row[..., :half] for row, half in zip(rotated.unbind(-2), halves, strict=True)]
-    return torch.cat(rows, dim=-1).flatten(1, 2)
+    return torch.cat(rows, dim=-1).view_as(tokens)

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import yaml
-from infra_files import (
+from documented import (
     INFRA,
     ROOT,
     compose_files,

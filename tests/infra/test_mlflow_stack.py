@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 import requests
+from documented import INFRA
 from fake_answers import cell, facts_of, fake_answers, write_run
 from free_ports import free_port
-from infra_files import INFRA
 
 from jobs.report.compare import write_report
 

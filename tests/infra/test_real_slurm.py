@@ -15,8 +15,8 @@ from contextlib import ExitStack
 
 import pytest
 import yaml
+from documented import INFRA
 from free_ports import free_port
-from infra_files import INFRA
 
 pytestmark = [pytest.mark.system, pytest.mark.ray, pytest.mark.timeout(900)]
 

@@ -64,8 +64,14 @@ def recipe(folder):
 
 
 @pytest.fixture
-def places(folder, tmp_path):
-    return tmp_path / "page", str(folder / "cache")
+def analyzed(recipe, folder, tmp_path):
+    """`analyzed(analysis)` is the folder of its page."""
+
+    def call(analysis):
+        assert analyze(analysis, recipe, tmp_path / "page", str(folder / "cache"), QUIET) == 0
+        return tmp_path / "page"
+
+    return call
 
 
 def rows_of(path):
@@ -73,23 +79,23 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def test_attention(recipe, places):
-    assert analyze(analyze_attention, recipe, *places, QUIET) == 0
-    num_tokens = MODELS[recipe.model.name][2]
-    rows = rows_of(places[0] / "positions.csv")
+def test_attention(analyzed, folder):
+    page = analyzed(analyze_attention)
+    num_tokens = MODELS[folder.name][2]
+    rows = rows_of(page / "positions.csv")
     for signal in ("p-attn", "attn"):
         values = [float(row["mean signal"]) for row in rows if row["signal"] == signal]
         assert len(values) == num_tokens
         assert all(value > 0 for value in values)
     for name in ("sorted", "mean_maps", "ranks"):
-        assert (places[0] / f"{name}.png").stat().st_size > 10_000
+        assert (page / f"{name}.png").stat().st_size > 10_000
 
 
-def test_sinks_are_a_file_that_a_recipe_can_name(recipe, places, folder, tmp_path):
+def test_sinks_are_a_file_that_a_recipe_can_name(analyzed, folder, tmp_path):
     file = tmp_path / "sinks.json"
     # With rules that every position meets, so that there are some.
     options = {"score": "attention", "rule": SinkRule(max_mean_rank=0.5, max_spread=1)}
-    assert analyze(partial(analyze_sinks, output=file, **options), recipe, *places, QUIET) == 0
+    analyzed(partial(analyze_sinks, output=file, **options))
     found = json.loads(file.read_text())
     settings, _, num_tokens, *_ = MODELS[folder.name]
     assert math.prod(found["grid"]) == num_tokens
@@ -101,17 +107,17 @@ def test_sinks_are_a_file_that_a_recipe_can_name(recipe, places, folder, tmp_pat
     assert encoder.encode(frames).sinks == tuple(found["sinks"])
 
 
-def test_activations(recipe, places):
-    *_, side, num_layers = MODELS[recipe.model.name]
+def test_activations(analyzed, folder):
+    *_, side, num_layers = MODELS[folder.name]
     layers = (0, num_layers)
-    assert analyze(partial(analyze_activations, layers=layers), recipe, *places, QUIET) == 0
-    rows = rows_of(places[0] / "activations.csv")
+    page = analyzed(partial(analyze_activations, layers=layers))
+    rows = rows_of(page / "activations.csv")
     assert {int(row["layer"]) for row in rows} == set(layers)
     for layer in layers:
         own = [row for row in rows if int(row["layer"]) == layer]
         assert sum(int(row["positions"]) for row in own) == side * side
         assert all(float(row["top 1"]) >= float(row["top 2"]) > 0 for row in own)
-    norms = rows_of(places[0] / "norms.csv")
+    norms = rows_of(page / "norms.csv")
     assert {int(row["layer"]) for row in norms} == set(range(num_layers + 1))
 
 

@@ -12,13 +12,11 @@ import platform
 import subprocess
 import sys
 import sysconfig
-import time
 
 import pytest
-import yaml
-from cluster_client import Client
 from methods_as_files import own_method
-from ray_head import NO_TOKEN, ROOT, ray_cluster
+from ray_head import NO_TOKEN, ROOT, Client, ray_cluster
+from waiting import until
 
 # A busy machine may be slow; what is waited for is a condition, never a time.
 WAIT_S = 180
@@ -57,11 +55,8 @@ class Submitting(Client):
 
     def wait_for(self, status):
         """The newest job, as soon as it has a status."""
-        end = time.monotonic() + WAIT_S
-        while (job := self.jobs()[-1])["status"] != status:
-            assert time.monotonic() < end, job
-            time.sleep(0.5)
-        return job
+        until(lambda: self.jobs()[-1]["status"] == status, status, WAIT_S)
+        return self.jobs()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -172,23 +167,3 @@ def test_the_job_uses_nothing_of_the_client_environment(tmp_path, cluster):
     worker = json.loads(told.read_text())
     assert worker["python"] == sys.executable
     assert ".venv" not in worker["sent"]
-
-
-def test_a_sweep_joins_a_running_cluster(cluster, tmp_path):
-    recipe = {
-        "benchmark": {"name": "shapes", "root": str(tmp_path / "shapes")},
-        "model": {"name": "tiny"},
-        "methods": [{"name": "full"}, {"name": "tango", "retention": 0.2}],
-    }
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    command = [sys.executable, "-m", "jobs.cli.main", "sweep", "recipe.yaml", "--limit", "4"]
-    for expected in ("4 decoded, 4 encoded", "0 decoded, 0 encoded"):
-        done = subprocess.run(
-            [*command, "--address", cluster[1]],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=400,
-        )
-        assert done.returncode == 0, done.stderr
-        assert expected in done.stdout

@@ -139,15 +139,6 @@ def test_ray_gives_the_same_answers(shapes, tmp_path, local_ray):
     pd.testing.assert_frame_equal(what_was_said(on_ray), what_was_said(clean))
 
 
-def _renamed(clip, number):
-    (first, *_) = json.loads(clip.questions)
-    return {
-        **first,
-        "id": f"{clip.video_id}-{number}",
-        "text": f"{first['text']} {number % 10} {number // 10}",
-    }
-
-
 def test_memory_does_not_grow_with_clips_or_questions(shapes, tmp_path, monkeypatch):
     plan = plan_of(job(shapes, executor="local", limit=3, methods=METHODS[1:4]), tmp_path)
     settings, encode, write = Settings("local"), Encoder.encode, TokenCache.write
@@ -166,10 +157,14 @@ def test_memory_does_not_grow_with_clips_or_questions(shapes, tmp_path, monkeypa
     monkeypatch.setattr(Encoder, "encode", remembered)
     monkeypatch.setattr(TokenCache, "write", counted)
     decode, compress = (stage.start(plan, settings) for stage in (DECODE_VIDEO, COMPRESS_VIDEO))
-    asked = [
-        replace(clip, questions=json.dumps([_renamed(clip, number) for number in range(20)]))
-        for clip in clips_in(plan.clips)
-    ]
+    asked = []
+    for clip in clips_in(plan.clips):
+        (first, *_) = json.loads(clip.questions)
+        questions = [
+            {**first, "id": f"{clip.video_id}-{n}", "text": f"{first['text']} {n % 10} {n // 10}"}
+            for n in range(20)
+        ]
+        asked.append(replace(clip, questions=json.dumps(questions)))
     done = list(compress.stream(decode(clip) for clip in asked))
     assert len(set(written)) == 3 * (1 + 20)
     assert (len(encoded), max(held)) == (3, 1)

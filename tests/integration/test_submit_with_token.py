@@ -5,8 +5,7 @@ from __future__ import annotations
 import secrets
 
 import pytest
-from cluster_client import Client
-from ray_head import NO_TOKEN, ray_cluster
+from ray_head import NO_TOKEN, Client, ray_cluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -44,17 +44,14 @@ def main() -> int:
             for tree in trees:
                 if tree.exists():
                     _git("worktree", "remove", "--force", str(tree))
-    ratios = slower_first(*found)
-    for row, ratio in ratios:
+    before, after = found
+    ratios = sorted(
+        ((after[row] / before[row], row) for row in before if row in after), reverse=True
+    )
+    for ratio, row in ratios:
         mark = "SLOWER" if ratio > SLOWER else ""
-        print(f"{ratio:6.2f}  {found[0][row]:9.1f} -> {found[1][row]:9.1f} ms  {row}  {mark}")
-    return int(any(ratio > SLOWER for _, ratio in ratios))
-
-
-def slower_first(before: dict[str, float], after: dict[str, float]) -> list[tuple[str, float]]:
-    """Rows that both have, with after / before, the largest ratio first."""
-    ratios = {row: after[row] / before[row] for row in before if row in after}
-    return sorted(ratios.items(), key=lambda one: -one[1])
+        print(f"{ratio:6.2f}  {before[row]:9.1f} -> {after[row]:9.1f} ms  {row}  {mark}")
+    return int(any(ratio > SLOWER for ratio, _ in ratios))
 
 
 def _times(tree: Path, arguments: list[str]) -> dict[str, float]:

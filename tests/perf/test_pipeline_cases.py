@@ -10,15 +10,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from pipeline_cases import (
     ONE_CELL,
-    Run,
-    answer_ms,
     execute,
     execute_in_turn,
     make_plan,
     vision_ms,
 )
-
-from pipeline.rows import AnswerRow
 
 
 @pytest.fixture(scope="module")
@@ -62,19 +58,3 @@ def test_plans_that_take_turns_have_clocks_of_their_own(tmp_path):
         busy = sum(sum(clip.values()) for clip in vision_ms(plan).values()) / 1e3
         assert busy < run.arrived_s[-1]
         assert sorted(run.arrived_s) == [*run.arrived_s]
-
-
-def test_steady_state_starts_with_the_last_warm_up_clip():
-    run = Run(rows=({"n": 0}, {"n": 1}, {"n": 2}, {"n": 3}), arrived_s=(10.0, 11.0, 13.0, 16.0))
-    assert run.steady(warm_up=2) == (5.0, ({"n": 2}, {"n": 3}))
-    with pytest.raises(ValueError, match="warm_up"):
-        run.steady(warm_up=4)
-
-
-def test_questions_of_a_method_share_all_but_their_later_tokens():
-    first = AnswerRow(
-        benchmark="b", video_id="v", cell="full", cache_read_ms=1.0, ttft_ms=10.0, decode_ms=2.0
-    )
-    second = replace(first, cache_read_ms=None, decode_ms=3.0)
-    answers = [first, second, replace(first, cell="tango", decode_ms=4.0)]
-    assert answer_ms(answers) == (1 + 10 + 2 + 3) + (1 + 10 + 4)

@@ -74,11 +74,9 @@ def make_clip(
         tokens = normal(1, tokens_per_frame, dim).expand(num_frames, -1, -1).clone()
     elif kind == "noise":
         tokens = normal(num_frames, tokens_per_frame, dim)
-    elif kind == "duplicates":
+    else:
         which = torch.randint(3, (num_frames, tokens_per_frame), generator=generator)
         tokens = normal(3, dim)[which]
-    else:
-        raise ValueError(f"unknown kind {kind!r}")
     scores = normal(2, num_frames, tokens_per_frame).softmax(dim=-1)
     return VisualFeatures(
         tokens=tokens.to(dtype),

@@ -199,11 +199,6 @@ class NativeEngine(Engine):
         self.decode_text = decode_text
         self.eos_ids = eos_ids
 
-    @property
-    def layers(self) -> list[Any]:
-        """The layers of the language model."""
-        return self.layer_loop.layers
-
     def embed(self, spans: Sequence[Span]) -> Tensor:
         """(S, D) embeddings of text and visual tokens."""
         return embed_spans(self.layer_loop, spans)

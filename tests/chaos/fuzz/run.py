@@ -31,7 +31,7 @@ from pipeline.rows import AnswerRow
 from pipeline.runtime.child import Child, CrashError
 from tango_core.errors import UserError
 from tests.chaos.fuzz.damage import Outcome, apply, draw
-from tests.chaos.fuzz.video_cases import judged, video_case
+from tests.chaos.fuzz.video_cases import folder, judged, video_case
 from tests.fixtures.filled_caches import fill, key_of
 
 KINDS = ("videos", "files")
@@ -63,21 +63,21 @@ def run_case(kind: str, seed: int) -> Outcome:
 def run_in_child(seed: int) -> Outcome:
     """Run one case about files that are read in Python."""
     try:
-        return run_file_case(seed, _folder())
+        return run_file_case(seed, folder())
     except Exception:
         return Outcome("files", "", "traceback", traceback.format_exc()[-1500:])
 
 
-def run_file_case(seed: int, folder: Path) -> Outcome:
+def run_file_case(seed: int, place: Path) -> Outcome:
     """Damage one file, then read all that it belongs to; an error other than `UserError` is raised.
 
     Args:
         seed: Seed of the case.
-        folder: Directory to work in.
+        place: Directory to work in.
     """
     dice = random.Random(f"files {seed}")
     kind = dice.choice(("cache", "shards", "run"))
-    root = folder / kind
+    root = place / kind
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(_original(kind), root)
     files = sorted(path for path in root.rglob("*") if path.is_file())
@@ -118,9 +118,9 @@ def _read_cache(root: Path) -> str:
             return f"clip {key} is read with other tokens than were written"
     found.keys()
     read_index(found.storage)
-    for folder in find_caches(str(root)):
-        good = sum(problem is None for _, problem in check_entries(folder))
-        if folder.cache is not None and good > len(original) - bad:
+    for one in find_caches(str(root)):
+        good = sum(problem is None for _, problem in check_entries(one))
+        if one.cache is not None and good > len(original) - bad:
             return f"{bad} clips cannot be read, and a check of the cache finds {good} good ones"
     return ""
 
@@ -172,11 +172,6 @@ def _tokens() -> tuple[dict[str, Any], str, dict[str, Any]]:
     found = fill(Path(mkdtemp(prefix="fuzz-")), _CLIPS)
     right = {key_of(number): found.read(key_of(number)).video for number in _CLIPS}
     return found.settings, found.name.rpartition("-")[0], right
-
-
-@cache
-def _folder() -> Path:
-    return Path(mkdtemp(prefix="fuzz-"))
 
 
 @cache

@@ -7,19 +7,16 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from tests.chaos.simulator.schedules import schedule_of
 from tests.chaos.simulator.simulate import Outcome, simulate
 
-BATCH = 20
 
-
-def run_batch(seeds: Sequence[int]) -> list[tuple[int, Outcome]]:
-    """Run the schedules of some seeds."""
-    return [(seed, simulate(schedule_of(seed))) for seed in seeds]
+def run_seed(seed: int) -> Outcome:
+    """Run the schedule of a seed."""
+    return simulate(schedule_of(seed))
 
 
 def main() -> int:
@@ -30,17 +27,16 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     begun, kinds, steps, failed = time.monotonic(), Counter[str](), 0, 0
-    last = options.seed + options.number
-    batches = [range(first, min(first + BATCH, last)) for first in range(options.seed, last, BATCH)]
+    seeds = range(options.seed, options.seed + options.number)
     # Children of this process share what it has imported.
     with ProcessPoolExecutor(options.processes, mp_context=get_context("fork")) as workers:
-        for found in workers.map(run_batch, batches):
-            for seed, outcome in found:
-                steps += outcome.steps
-                kinds.update(fault.kind for fault in outcome.struck)
-                if outcome.problem:
-                    failed += 1
-                    print(f"seed {seed}: {outcome.problem}\n{schedule_of(seed)}", flush=True)
+        outcomes = workers.map(run_seed, seeds, chunksize=20)
+        for seed, outcome in zip(seeds, outcomes, strict=True):
+            steps += outcome.steps
+            kinds.update(fault.kind for fault in outcome.struck)
+            if outcome.problem:
+                failed += 1
+                print(f"seed {seed}: {outcome.problem}\n{schedule_of(seed)}", flush=True)
     seconds = time.monotonic() - begun
     print(f"{options.number} schedules, {steps} steps, {seconds:.0f} s, {failed} failed")
     print(", ".join(f"{name} {count}" for name, count in kinds.most_common()))

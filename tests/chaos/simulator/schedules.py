@@ -237,15 +237,12 @@ def _away(draw: random.Random, world: str, at: int) -> list[Fault]:
     seconds = draw.choice((1.0, 8.0, 30.0, 200.0))
     if world != "store":
         return [Fault(at, "full disk", seconds)]
-    return [
-        draw.choice(
-            (
-                Fault(at, "outage", seconds),
-                Fault(at, "refused", draw.choice((1, 2, 5, 7, 20))),
-                Fault(at, "lost answer", draw.choice((1, 1, 2, 3))),
-            )
-        )
-    ]
+    faults = (
+        Fault(at, "outage", seconds),
+        Fault(at, "refused", draw.choice((1, 2, 5, 7, 20))),
+        Fault(at, "lost answer", draw.choice((1, 1, 2, 3))),
+    )
+    return [draw.choice(faults)]
 
 
 def _rot(draw: random.Random, world: str, at: int) -> list[Fault]:

@@ -8,20 +8,36 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from short_training import SHORT, one_thread, training
 
-from jobs.training.command import FULL, MINUTES, recipe_for, train_tiny
+from jobs.training.command import FULL, MINUTES, Recipe, Stage, Training, recipe_for, train_tiny
 from jobs.training.model import patch_states, pooled
 from tango_core.benchmarks.shapes.render import render
 from tango_core.benchmarks.shapes.world import clip_at, sample_moments
 from tango_core.models import describe_model, load_encoder
 from tango_core.types import VideoFrames
 
+SHORT = Recipe(
+    (
+        *(Stage(name, 1, 1e-3, warmup=1, every=1) for name in ("vision", "digits", "again")),
+        Stage("drawn", 4, 1e-3, warmup=1, every=2),
+        Stage("seen", 2, 1e-3, warmup=1, every=1),
+    ),
+    fit_frames=40,
+)
+
+
+def training(directory: Path) -> Training:
+    """The short training with seed 0 and its files in `directory`."""
+    return Training(SHORT, 0, directory)
+
 
 @pytest.fixture(autouse=True)
-def _one_thread():
-    with one_thread():
-        yield
+def one_thread():
+    """Torch with one thread, as `train_tiny` sets it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

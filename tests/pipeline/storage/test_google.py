@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
 
 import fsspec
 import pytest
-from gcs_server import gcs_server
-from s3_server import times
+from gcp_storage_emulator.server import create_server
+from loopback import serving
+from s3_server import Request, S3Server, times
 
 from pipeline.storage import Storage
 from pipeline.storage.copies import VideoCache, remote_fingerprint
 from pipeline.storage.leases import Lease, LeaseError
 from pipeline.storage.objects import ObjectStore
 
+
+class _WithConditions(S3Server):
+    """Passes a request on if its condition holds."""
+
+    def forward(self, request: Request, body: bytes) -> tuple[int, list, bytes]:
+        parts = urlsplit(request.path)
+        wanted = parse_qs(parts.query).get("ifGenerationMatch")
+        if request.method == "POST" and wanted and "/upload/" in parts.path:
+            bucket = parts.path.split("/b/")[1].split("/")[0]
+            (name,) = re.findall(rb'"name": ?"([^"]+)"', body)[:1]  # in a part of its own
+            path = f"/storage/v1/b/{bucket}/o/{quote(name.decode(), safe='')}"
+            status, _, data = super().forward(Request("GET", path, {}), b"")
+            if (str(json.loads(data)["generation"]) if status == 200 else "0") != wanted[0]:
+                error = {"error": {"code": 412, "message": "conditionNotMet"}}
+                return 412, [("Content-Type", "application/json")], json.dumps(error).encode()
+        return super().forward(request, body)
+
+
 BUCKET = "tango-test"
 
 
 @pytest.fixture
 def server(monkeypatch):
-    with gcs_server(BUCKET) as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+    """An emulator with one bucket, behind a proxy that adds conditions, which it ignores."""
+    emulator = create_server("127.0.0.1", 0, in_memory=True, default_bucket=BUCKET)
+    emulator.start()
+    # The emulator writes one request after the other, and so does the condition hold.
+    state = _WithConditions(emulator._api._httpd.server_address[:2])
+    with serving(state.handle) as (state.endpoint,):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", state.endpoint)
         fsspec.get_filesystem_class("gs").clear_instance_cache()
-        yield server
+        yield state
         fsspec.get_filesystem_class("gs").clear_instance_cache()
+    emulator.stop()
 
 
 def test_a_bucket_holds_files_a_lease_and_videos(server, patience, tmp_path):

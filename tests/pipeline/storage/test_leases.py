@@ -1,19 +1,41 @@
 """Who may write to a run: one driver, the living one, on a disk and in a store."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 from fake_clock import FakeClock
-from lease_races import taken_at_once
 
 from pipeline.storage import Storage
 from pipeline.storage.leases import EXPIRES_S, RELEASED, Lease, LeaseError, held
 from pipeline.storage.objects import ObjectStore
+
+
+def taken_at_once(leases: Sequence[Lease]) -> list[Lease]:
+    """Take several leases of one run concurrently; returns those that succeeded."""
+    begin, taken = threading.Barrier(len(leases)), []
+
+    def take(lease: Lease) -> None:
+        begin.wait()
+        try:
+            lease.take()
+        except LeaseError:
+            return
+        taken.append(lease)
+
+    threads = [threading.Thread(target=take, args=[lease]) for lease in leases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return taken
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What survives of objects: by hand, against brute force over all sets, and for every method."""
+"""What survives of objects, and cosines to the nearest kept token: by hand and brute force."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from tango_core.analysis import coverage
+from tango_core.analysis.coverage import nearest_kept
 from tango_core.analysis.evidence import best_for_all, surviving
 from tango_core.benchmarks.shapes.questions import questions, sprites_asked, tokens_of
 from tango_core.benchmarks.shapes.world import clip_at
@@ -104,3 +106,18 @@ def test_the_oracle_keeps_the_best_set_for_each_question(retention):
 def test_an_object_without_tokens_is_refused():
     with pytest.raises(ValueError, match="at least one token"):
         surviving(selection(0), torch.zeros(1, 8, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", ["full", "uniform", "divprune", "pool_time"])
+def test_cosines_are_those_of_brute_force_in_blocks_too(name, monkeypatch):
+    monkeypatch.setattr(coverage, "_AT_ONCE", 7)
+    tokens = torch.randn(5, 12, 8, generator=torch.Generator().manual_seed(0))
+    features = VisualFeatures(tokens, (3, 4), torch.arange(5, dtype=torch.float64))
+    options = {} if name == "full" else {"retention": 0.4}
+    video = build_method(name, **options).compressor.compress(features)
+    whole, kept = (
+        each / np.linalg.norm(each, axis=-1, keepdims=True)
+        for each in (tokens.numpy(), video.tokens.numpy())
+    )
+    expected = np.einsum("tld,kd->tlk", whole, kept).max(axis=-1)
+    np.testing.assert_allclose(nearest_kept(tokens, video).numpy(), expected, atol=1e-5)

@@ -117,13 +117,6 @@ def test_tokens_of_equal_relevance_are_chosen_for_diversity_alone():
     assert len(_kept(blank)) == 3
 
 
-def test_a_zero_token_adds_no_direction():
-    features = make_clip(num_frames=1, grid=(3, 3), kind="noise")
-    features.tokens[0, 4] = 0
-    assert 4 not in _kept(features, 7 / 9)
-    assert len(_kept(features, 7 / 9)) == 7
-
-
 def test_the_text_is_the_question_or_the_question_with_its_options():
     question = Question("q", "What is it?", ("a cat", "a dog"))
     assert CDPruner(0.1).question_text(question) == "What is it?"

@@ -4,7 +4,6 @@ import official
 import torch
 
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.inputs import make_clip
 from tango_core.types import VisualFeatures
 
 
@@ -17,10 +16,3 @@ def test_same_selection_as_lightcompress():
     tokens = torch.from_numpy(arrays["divprune/x"])
     features = VisualFeatures(tokens[None], (12, 12), torch.zeros(1, dtype=torch.float64))
     assert _kept(features, 0.1).tolist() == sorted(arrays["divprune/selected_order_r0.1"])
-
-
-def test_copies_are_taken_last():
-    distinct = make_clip(num_frames=1, grid=(3, 4), kind="noise").tokens[0]
-    tokens = torch.cat([distinct, distinct, distinct]).view(3, 12, -1)
-    features = VisualFeatures(tokens, (3, 4), torch.zeros(3, dtype=torch.float64))
-    assert sorted(index % 12 for index in _kept(features, 1 / 3).tolist()) == list(range(12))

@@ -2,7 +2,6 @@
 
 import official
 import pytest
-import torch
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
@@ -65,19 +64,3 @@ def test_a_frame_budget_loses_what_does_not_divide_and_a_segment_budget_does_not
         segment = _one_scene(num_frames, (8, 8), retention=0.1, variant="segment")[1]
         assert frame.num_kept == num_frames * 6 - lost
         assert segment.num_kept == num_frames * 6
-
-
-def test_anchors_sit_in_the_last_frame_and_every_stride_before_it():
-    features, ours = _one_scene(10, (8, 8), retention=0.1)
-    salient = features.saliency.topk(4, dim=1).indices + torch.arange(10)[:, None] * 64
-    anchors = sorted(set(ours.indices.tolist()) - set(salient.flatten().tolist()))
-    assert {index // 64 for index in anchors} == {9, 5, 1}
-
-
-def test_a_frozen_clip_is_still_cut_into_eight_segments():
-    features = make_clip(num_frames=16, grid=(6, 6), kind="static")
-    compressor = build_method("fastvid", retention=0.2).compressor
-    budgets = [compressor._budget(length, 36) for length in (1, 9)]
-    ours = compressor.compress(features)
-    # Ties cut as early as possible: seven segments of one frame, one of nine.
-    assert ours.num_kept == sum(sum(a) + sum(b) for a, b in (*[budgets[0]] * 7, budgets[1]))

@@ -5,7 +5,7 @@ import official
 import pytest
 import torch
 
-from tango_core.compressors import build_method, equivalent_retention
+from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
 
 FILES = ["holitom_blob16_7.npz", "holitom_one_7.npz", "holitom_static8_6.npz"]
@@ -55,14 +55,3 @@ def test_the_published_threshold_follows_the_target(retention, tau):
     for inner in (None, INNER):
         method = build_method("holitom", retention=retention, inner=inner)
         assert method.compressor.identity()["tau"] == tau
-
-
-def test_with_the_inner_step_more_enters_the_language_model():
-    method = build_method("holitom", retention=0.1, inner=INNER)
-    assert method.compressor.outer_retention == pytest.approx(0.1 * 28 / 23)
-    assert equivalent_retention(method) == pytest.approx(0.1)
-    alone = build_method("holitom", retention=0.1 * 28 / 23, tau=0.65)
-    features = make_clip(num_frames=8, grid=(6, 6))
-    hybrid = method.compressor.compress(features)
-    assert torch.equal(hybrid.indices, alone.compressor.compress(features).indices)
-    assert method.compressor.identity() == alone.compressor.identity()

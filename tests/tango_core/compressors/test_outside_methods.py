@@ -1,4 +1,4 @@
-"""Methods from outside the package: how they are found, named, identified and refused."""
+"""Methods from outside the package: how they are found, named, identified, edited and refused."""
 
 import importlib
 import re
@@ -218,3 +218,24 @@ def test_a_method_inside_the_language_model_is_known_by_what_it_derives_from_as_
     assert len(set(before)) == 2
     monkeypatch.setattr(code_identity, "edited_digest", lambda **_: "edited")
     assert not set(before) & {code_identity.pruner_identity(cls) for cls in (mine, FastV)}
+
+
+def test_the_digest_is_that_of_the_code_that_was_imported(write):
+    write("kept_module.py", FIRST)
+    before = build_method("kept_module:First", retention=0.5).compressor.identity()
+    write("kept_module.py", FIRST + "# edited after the import\n")
+    assert build_method("kept_module:First", retention=0.5).compressor.identity() == before
+
+
+def test_an_edit_between_import_and_first_use_is_not_taken_for_what_runs(write):
+    def digest():
+        return build_method("late_module:First", retention=0.5).compressor.identity()
+
+    write("late_module.py", FIRST)
+    before = digest()
+    forget("late_module")
+    importlib.import_module("late_module")
+    write("late_module.py", FIRST.replace("total,", "total - 1,"))
+    assert digest() == before, "of the code that was imported"
+    forget("late_module")
+    assert digest() != before

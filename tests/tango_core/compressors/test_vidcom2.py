@@ -48,9 +48,3 @@ def test_an_unusual_frame_gets_more_tokens():
     features.tokens[3] = make_clip(num_frames=1, grid=(8, 8), kind="noise", seed=9).tokens[0]
     counts = _per_frame(_compress(features, 0.25))
     assert counts[3] > max(counts[:3] + counts[4:])
-
-
-def test_identical_tokens_keep_the_lowest_positions():
-    features = make_clip(num_frames=2, grid=(4, 4))
-    features.tokens[:] = features.tokens[0, 0].clone()
-    assert _compress(features, 0.25).indices.tolist() == [0, 1, 2, 3, 16, 17, 18, 19]

@@ -5,16 +5,68 @@ The rules were read in vllm/multimodal/video_prune/evs.py and vidcom2.py of the 
 the token followed by its DeepStack rows. What follows states them token by token, and is no copy.
 """
 
+from __future__ import annotations
+
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from vllm_rules import evs_positions, rows_of, vidcom2_positions
+from torch import Tensor
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
-from tango_core.types import NotFiniteError
+from tango_core.types import NotFiniteError, VisualFeatures
+
+
+def rows_of(features: VisualFeatures, row: str) -> Tensor:
+    """(T, L, C) rows: the tokens, or each followed by its DeepStack rows."""
+    if row == "main":
+        return features.tokens
+    return torch.cat([features.tokens, *features.companions.unbind(dim=2)], dim=-1)
+
+
+def evs_positions(rows: Tensor, retention: float) -> list[int]:
+    """The first frame whole, then the tokens least like their predecessor, in the rows' dtype."""
+    num_frames, per_frame, _ = rows.shape
+    change = [255.0] * per_frame
+    for frame in range(1, num_frames):
+        alike = torch.cosine_similarity(rows[frame], rows[frame - 1], dim=-1)
+        change += (1 - alike).tolist()
+    number = max(per_frame, math.floor(num_frames * per_frame * retention + 1e-9))
+    order = sorted(range(len(change)), key=lambda at: (-change[at], at))
+    return sorted(order[:number])
+
+
+def vidcom2_positions(rows: Tensor, retention: float) -> list[int]:
+    """The least typical tokens of every frame, then adjusted to the clip's total by the scores."""
+    num_frames, per_frame, dim = rows.shape
+    spread = rows.flatten(0, 1).var(dim=0, unbiased=False)
+    steady = spread.sort(stable=True).indices[: max(1, dim // 2)]
+    units = torch.nn.functional.normalize(rows[..., steady], dim=-1)
+
+    def likeness(center: Tensor) -> Tensor:
+        squares = (units - center).square().sum(dim=-1)
+        return sum(torch.exp(-squares / (2 * 2.0**power)) for power in range(-3, 2))
+
+    to_clip = likeness(units.mean(dim=(0, 1)))
+    both = (to_clip + likeness(units.mean(dim=1, keepdim=True))).tolist()
+    weights = torch.softmax((-to_clip.mean(dim=1) + to_clip.mean(dim=1).min()) / 0.01, dim=0)
+    shares = (retention * (1 + weights - weights.mean())).clamp(max=1)
+    kept: set[int] = set()
+    for frame, share in enumerate(shares):
+        number = min(per_frame, max(1, int((share * per_frame).round())))
+        order = sorted(range(per_frame), key=lambda at: (both[frame][at], at))
+        kept |= {frame * per_frame + at for at in order[:number]}
+    score = [value for frame in both for value in frame]
+    total = max(num_frames, math.floor(num_frames * per_frame * retention + 1e-9))
+    while len(kept) > total:
+        kept.remove(max(kept, key=lambda at: (score[at], -at)))
+    while len(kept) < total:
+        kept.add(min({*range(len(score))} - kept, key=lambda at: (score[at], at)))
+    return sorted(kept)
+
 
 RULES = {
     "evs": (evs_positions, {"budget": "official"}),

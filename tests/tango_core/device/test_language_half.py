@@ -61,7 +61,7 @@ def test_replies_on_the_device_are_those_of_the_host(family, pruner, tmp_path, m
     path = str(CHECKPOINTS[family](tmp_path))
     here, there = (load_language_model(family, path) for _ in range(2))
     if pruner is not None:
-        number = len(here.engine.layers)
+        number = len(here.engine.layer_loop.layers)
         pruner = build_method(pruner, retention=0.7, num_layers=number).pruner
     here.engine.decode_text, here.engine.eos_ids = token_ids, frozenset()
     expected = replies(here, request(here.spec, pruner))

@@ -1,16 +1,75 @@
 """Comparisons of two runs: against scipy, brute force, and pairs drawn from a known truth."""
 
+from __future__ import annotations
+
 import itertools
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paired_runs import draw_changes, draw_pairs
 from scipy import stats
 
 from tango_core.metrics import compare_clips, compare_paired
-from tango_core.metrics.comparison import mcnemar_p_value, sign_flip_p_value
+from tango_core.metrics.comparison import holm_adjusted, mcnemar_p_value, sign_flip_p_value
+
+
+def draw_pairs(rng, num_runs, num_clips, size, base, difference, *, by_clip):
+    """Draw right and wrong answers of two runs (probit model with random effects).
+
+    Args:
+        rng: Generator.
+        num_runs: Independent draws.
+        num_clips: Clips.
+        size: Questions of each clip.
+        base: Accuracy of the baseline.
+        difference: Accuracy of the other run minus `base`; taken downwards where `base` is high.
+        by_clip: Share of the variance with which a clip favours one of the runs, in [0, 0.5]: 0 is
+            no clustering of the changes, 0.5 is strong.
+
+    Returns:
+        (num_runs, num_clips, size) bool of the run and of the baseline, and the true difference.
+    """
+    sizes = np.full(num_clips, size)
+    ours, theirs, truth = _draw_answers(rng, num_runs, sizes, base, difference, by_clip)
+    shape = (num_runs, num_clips, size)
+    return ours.reshape(shape), theirs.reshape(shape), truth
+
+
+def draw_changes(rng, num_runs, sizes, base, difference, *, by_clip):
+    """`draw_pairs` for clips with `sizes` questions, summed over the questions of each clip.
+
+    Returns:
+        (num_runs, num_clips) questions that only the run, and that only the baseline answers, and
+        the true difference.
+    """
+    ours, theirs, truth = _draw_answers(rng, num_runs, sizes, base, difference, by_clip)
+    starts = np.cumsum(sizes) - sizes
+    gained, lost = (
+        np.add.reduceat(one.astype(float), starts, axis=1)
+        for one in (ours & ~theirs, theirs & ~ours)
+    )
+    return gained, lost, truth
+
+
+def _draw_answers(rng, num_runs, sizes, base, difference, by_clip):
+    """(num_runs, num_questions) right and wrong answers of two runs, and the true difference."""
+    other = base - difference if base > 0.5 else base + difference
+    clips = np.repeat(np.arange(len(sizes)), sizes)
+
+    def of_clips():
+        return rng.standard_normal((num_runs, len(sizes)))[:, clips]
+
+    def of_questions():
+        return rng.standard_normal((num_runs, len(clips)))
+
+    shared = np.sqrt(0.3) * of_clips() + np.sqrt(0.2) * of_questions()
+    runs = []
+    for accuracy in (other, base):
+        effects = np.sqrt(by_clip) * of_clips() + np.sqrt(0.5 - by_clip) * of_questions()
+        runs.append(shared + effects < NormalDist().inv_cdf(accuracy))
+    return runs[0], runs[1], other - base
 
 
 def compare(ours, theirs):
@@ -147,3 +206,8 @@ class TestPValue:
     def test_mcnemar_matches_the_binomial_test(self, gained, lost):
         expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
         assert mcnemar_p_value(gained, lost) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+
+
+def test_the_example_of_the_method():
+    # 4 x 0.005, 3 x 0.01, then 0.03 and 0.04 stand behind 2 x 0.03.
+    assert holm_adjusted([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])

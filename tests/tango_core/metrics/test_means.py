@@ -34,17 +34,6 @@ class TestMean:
             covered += found.low <= truth <= found.high
         assert 0.91 <= covered / 300 <= 0.99
 
-    def test_questions_of_a_clip_that_are_alike_are_worth_one(self):
-        rng = np.random.default_rng(3)
-        once = rng.random(80)
-        alone = mean_of_clips(once, np.ones(80))
-        copied = mean_of_clips(4 * once, np.full(80, 4))
-        assert (copied.value, copied.low, copied.high) == pytest.approx(
-            (alone.value, alone.low, alone.high)
-        )
-        assert (copied.num_questions, copied.num_clusters) == (320, 80)
-        assert copied.num_effective == alone.num_effective == 80
-
     @pytest.mark.parametrize("scores", [[0.0] * 9, [1.0] * 9, [0.4] * 9, [0.7]])
     def test_scores_that_do_not_vary_have_a_wide_interval(self, scores):
         found = mean_of_clips(scores, np.ones(len(scores)))

@@ -60,13 +60,6 @@ def test_rows_of_a_wider_tensor_are_read_in_place_and_left_alone():
     assert torch.equal(wider, before)
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_products_can_be_made_where_no_gradients_are_kept(mode):
-    points = _points(1, 70, 30).requires_grad_()
-    with mode():
-        assert torch.equal(_products(points), _products(points.detach()))
-
-
 def test_a_product_that_rounds_differently_in_its_mirror_image_is_made_symmetric():
     product = _points(1, 3, 5)[0]  # rows 2 ... 4 of five points with all of them
     out = torch.full((5, 5), torch.nan)

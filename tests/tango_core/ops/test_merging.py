@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tango_core.ops import merging
 from tango_core.ops.merging import (
     COMPARED,
-    cluster_sums,
     find_runs,
     gather_weighted,
     member_weights,
@@ -60,15 +59,6 @@ def test_half_precision_sums_are_those_of_float32_whatever_the_sizes(dtype, monk
     sources, weights = torch.randint(90, (100,), generator=generator), torch.rand(100)
     sums = gather_weighted(tokens, sources, offsets, weights)
     assert torch.equal(sums, gather_weighted(tokens.float(), sources, offsets, weights))
-
-
-def test_sums_of_clusters_take_their_rows_from_anywhere():
-    tokens = torch.tensor([[1.0], [10.0], [100.0]])
-    labels, weights = torch.tensor([2, 0, 2]), torch.tensor([1.0, 2.0, 3.0])
-    assert cluster_sums(tokens, labels, 4, weights).flatten().tolist() == [20, 0, 301, 0]
-    sources = torch.tensor([1, 1, 0])
-    sums = cluster_sums(tokens, labels, 4, weights, sources=sources)
-    assert sums.flatten().tolist() == [20, 0, 13, 0]
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, COMPARED + 3])

@@ -66,14 +66,6 @@ def test_a_random_token_of_every_block(grid):
     assert len(blocks.unique()) == len(blocks) == 4 * -(-height // 2) * -(-width // 2)
 
 
-def test_a_random_block_draws_every_cell_equally_often():
-    features = make_clip(num_frames=300, grid=(4, 4), dim=2)
-    cells = _compress(features, "block", keep="random").indices % 16
-    counts = torch.bincount(cells, minlength=16)
-    assert counts.min() > 45
-    assert counts.max() < 110
-
-
 def test_an_exact_grid_is_no_strip():
     compressor = build_method("pool_space", retention=0.2, budget="exact").compressor
     assert compressor.pooled_grid((13, 13)) == (5, 7)  # 3 x 11 would be nearer to 33.8

@@ -45,15 +45,3 @@ def test_fewer_tokens_than_pivots_all_stay():
             keys=lambda num_visual=num_visual: hidden[: 7 + num_visual + 2],
         )
         assert DART(retention=0.1).prune(context).keep.tolist() == list(range(9 + num_visual))
-
-
-def test_a_copy_of_a_pivot_goes_last():
-    context = official_context()
-    norms = context.keys().abs().sum(-1)[7:48]
-    pivot = int(norms.argmax()) + 7
-    other = next(i for i in range(7, 48) if norms[i - 7] < norms.median())
-    states = context.norm(context.hidden).clone()
-    states[other] = states[pivot]
-    kept = DART(retention=HALF, visual_pivots=1, text_pivots=0).prune(context_with_normed(states))
-    assert pivot in kept.keep
-    assert other not in kept.keep

@@ -89,13 +89,3 @@ def test_settings_that_give_the_same_tokens_have_the_same_identity():
     features = make_clip(kind="noise")
     assert torch.equal(hybrid.compress(features).tokens, plain.compress(features).tokens)
     assert Tango(0.1).identity() != Tango(0.1, tau=0.8).identity()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_decides_as_float32_does_on_the_same_numbers(dtype):
-    half = make_clip(kind="scene", grid=(6, 6), dtype=dtype)
-    full = make_clip(kind="scene", grid=(6, 6), dtype=dtype)
-    object.__setattr__(full, "tokens", full.tokens.float())
-    ours, exact = Tango(0.2).compress(half), Tango(0.2).compress(full)
-    assert torch.equal(ours.indices, exact.indices)
-    assert torch.equal(ours.tokens, exact.tokens.to(dtype))

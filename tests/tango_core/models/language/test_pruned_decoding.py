@@ -4,7 +4,15 @@ import math
 
 import pytest
 import torch
-from attentive_layers import GRID, NUM_LAYERS, PRUNERS, WIDTH, attentive_qwen2, pruner_of
+from attentive_layers import (
+    GRID,
+    NUM_LAYERS,
+    PRUNERS,
+    WIDTH,
+    attentive_qwen2,
+    changing_frames,
+    pruner_of,
+)
 from rounding import assert_equal_but_for_rounding
 from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repeat_kv
 from without_cache import run_whole
@@ -49,13 +57,9 @@ def span():
 @pytest.fixture(scope="module")
 def sequence():
     """(S, D) embeddings of text, a slowly changing clip, text, and a reply."""
-    generator = torch.Generator().manual_seed(3)
-    frame, frames = torch.randn(16, WIDTH, generator=generator), []
-    for _ in range(GRID[0]):
-        frames.append(frame)
-        frame = frame + 0.6 * torch.randn(16, WIDTH, generator=generator)
+    generator = torch.Generator().manual_seed(4)
     text = torch.randn(LEFT + 1 + RIGHT + NEW, WIDTH, generator=generator)
-    return torch.cat([text[:LEFT], *frames, text[LEFT:]])
+    return torch.cat([text[:LEFT], changing_frames(), text[LEFT:]])
 
 
 def prefilled(loop, span, sequence, pruners):
