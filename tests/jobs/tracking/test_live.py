@@ -184,7 +184,7 @@ def test_failures_are_counted_by_reason_and_are_wrong():
     assert metrics["failures/answer_failed"] == 1
     assert metrics["live/failed_clips"] == 3
     assert metrics["accuracy"] == 0.25
-    assert (metrics["live/cache_hits"], metrics["live/token_sets_computed"]) == (2, 2)
+    assert metrics["live/cache_hits"] == 2
 
 
 def test_stages_have_queues_and_busy_shares():
