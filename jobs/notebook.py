@@ -13,7 +13,7 @@ iterates over them, for runs that are larger than memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,10 +23,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.results.answer_columns import completed
 from jobs.results.cell_summary import CellSummary, RunSummary, parse_summary
 from jobs.results.facts import JobFacts, recipe_of
 from jobs.results.summary import SUMMARY_FILE, parts_of, reduce_runs, summarize_reduced
-from pipeline.progress.parts import last_of_each
 from pipeline.rows import ANSWER
 from tango_core.errors import InputError
 
@@ -37,6 +37,12 @@ _TYPES = {
     pa.string(): pd.StringDtype(),
     pa.float64(): pd.Float64Dtype(),
 }
+# Columns of `LoadedRun.cells` before and after the scores, which are keys of `summary.json`.
+_SETTINGS = (
+    *("benchmark", "cell", "method"),
+    *("retention_requested", "retention_actual", "metric"),
+)
+_COUNTS = ("num_questions", "num_failed", "tokens_total", "tokens_kept", "prefill_tflops")
 
 
 def load_run(path: str | Path) -> LoadedRun:
@@ -151,7 +157,7 @@ class LoadedRun:
                 listed = ", ".join(sorted(names))
                 raise InputError(f"the run has no {kind} {unknown[0]!r}; choose from: {listed}")
         for part in parts_of(self.path).whole_clips(rows=rows):
-            table = last_of_each(part)
+            table = completed(part)
             for name, wanted in (("cell", cells), ("benchmark", benchmarks)):
                 if wanted is not None:
                     values = pa.array(list(wanted), pa.string())
@@ -166,38 +172,20 @@ class LoadedRun:
             yield frame
 
 
-def _frame(table: pa.Table, columns: Collection[str]) -> pd.DataFrame:
-    """Columns that preserve missing values; all missing where an older run lacks one."""
+def _frame(table: pa.Table, columns: Sequence[str]) -> pd.DataFrame:
+    """Columns of answers in types that preserve missing values."""
     schema = pa.schema([ANSWER.field(name) for name in columns])
-    arrays = [
-        table[field.name].cast(field.type, safe=False)
-        if field.name in table.column_names
-        else pa.nulls(len(table), field.type)
-        for field in schema
-    ]
-    found = pa.Table.from_arrays(arrays, schema=schema)
-    frame: pd.DataFrame = found.to_pandas(types_mapper=_TYPES.get)
+    typed = table.select(columns).cast(schema, safe=False)
+    frame: pd.DataFrame = typed.to_pandas(types_mapper=_TYPES.get)
     return frame
 
 
 def _plain(cell: CellSummary) -> dict[str, Any]:
     """A cell as a dictionary of plain values."""
-    estimates: dict[str, Any] = {}
+    data = cell.to_json()
+    row = {name.removesuffix("_requested"): data[name] for name in _SETTINGS}
     for name, estimate in (("accuracy", cell.accuracy), ("score", cell.headline)):
         for end, part in (("", "value"), ("_low", "low"), ("_high", "high")):
-            estimates[f"{name}{end}"] = getattr(estimate, part, None)
-    return {
-        "benchmark": cell.benchmark,
-        "cell": cell.name,
-        "method": cell.method,
-        "retention": cell.retention_requested,
-        "retention_actual": cell.retention_actual,
-        "metric": cell.metric,
-        **estimates,
-        "num_questions": cell.counts.num_questions,
-        "num_failed": cell.counts.num_failed,
-        "tokens_total": cell.tokens_total,
-        "tokens_kept": cell.tokens_kept,
-        "prefill_tflops": cell.prefill_tflops,
-        **{f"{stage}_ms": stats.p50 for stage, stats in cell.latency_ms.items()},
-    }
+            row[f"{name}{end}"] = getattr(estimate, part, None)
+    row |= {name: data[name] for name in _COUNTS}
+    return row | {f"{stage}_ms": stats.p50 for stage, stats in cell.latency_ms.items()}

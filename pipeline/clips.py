@@ -154,12 +154,16 @@ def questions_of(clip: Clip) -> tuple[Question, ...]:
 
 def _packed(question: Question) -> dict[str, Any]:
     packed: dict[str, Any] = {**vars(question), "groups": dict(question.groups)}
-    if question.other is not None:
-        packed["other"] = _packed(question.other)
     # Fields that only some questions have are left out of the others.
-    unused = {name for name in ("accepted", "span", "other") if not packed[name]}
-    unused |= {"match"} if "accepted" in unused else set()
-    return {name: value for name, value in packed.items() if name not in unused}
+    if not question.accepted:
+        del packed["accepted"], packed["match"]
+    if question.span is None:
+        del packed["span"]
+    if question.other is None:
+        del packed["other"]
+    else:
+        packed["other"] = _packed(question.other)
+    return packed
 
 
 def _unpacked(packed: Mapping[str, Any]) -> Question:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
 import typer
 
@@ -12,6 +12,9 @@ from jobs.cli.options import CACHE, Details, Location, command, expanded
 from jobs.units import human_bytes, parse_age, parse_bytes
 from pipeline.redaction import redacted
 from tango_core.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.cache.directory import TokenCache
 
 T = TypeVar("T")
 
@@ -135,36 +138,31 @@ def export(
     (folder,) = found
     problems: dict[str, str | None] = {}
     export_cache(folder, dest, format_, problems.__setitem__)
-    skipped = [file for file, problem in problems.items() if problem]
-    for file in skipped:
-        _print(f"skipped: {folder.name}/{file}: {problems[file]}")
-    num_clips = folder.num_clips - len(skipped)
-    _print(f"{num_clips} clips written to {dest}, {len(skipped)} skipped")
-    return exit_codes.of(not skipped)
+    num_skipped = _print_problems(f"skipped: {folder.name}", problems)
+    _print(f"{folder.num_clips - num_skipped} clips written to {dest}, {num_skipped} skipped")
+    return exit_codes.of(not num_skipped)
 
 
 @command(app)
 def materialize(names: Names = [], *, root: Root = CACHE) -> int:
     """Store token sets of stored features; exit code 1 if any fails."""
     from pipeline.cache.derived import materialise
-    from pipeline.cache.directory import TokenCache
     from pipeline.cache.folders import find_caches
 
     num_bad = 0
     for folder in find_caches(root, names):
+        if folder.holds_features:
+            continue
         problems: dict[str, str | None] = {}
         try:
-            if isinstance(folder.opened, TokenCache):
-                materialise(folder.opened, problems.__setitem__)
+            materialise(cast("TokenCache", folder.opened), problems.__setitem__)
         except InputError as error:
             num_bad += 1
-            _print(f"skipped: {folder.name}: {error}")
-        failed = {key: problem for key, problem in problems.items() if problem}
-        for key, problem in failed.items():
-            _print(f"no token set: {folder.name}/{key}: {problem}")
-        num_bad += len(failed)
-        if num_stored := len(problems) - len(failed):
-            _print(f"{folder.name}: {num_stored} token sets computed from features")
+            _print(f"skipped: {folder.name}: {str(error).removeprefix(f'{folder.name}: ')}")
+            continue
+        failed = _print_problems(f"no token set: {folder.name}", problems)
+        num_bad += failed
+        _print(f"{folder.name}: {len(problems) - failed} token sets computed from features")
     return exit_codes.of(not num_bad)
 
 
@@ -181,12 +179,18 @@ def compact(names: Names = [], *, root: Root = CACHE) -> int:
             continue
         moves = _tracked(compact_cache(folder), "moving clips", len(folder.singles))
         problems = dict(moves)
-        bad = {file: problem for file, problem in problems.items() if problem}
-        for file, problem in bad.items():
-            _print(f"not moved: {folder.name}/{file}: {problem}")
-        num_bad += len(bad)
-        _print(f"{folder.name}: {len(problems) - len(bad)} clips moved into shards")
+        bad = _print_problems(f"not moved: {folder.name}", problems)
+        num_bad += bad
+        _print(f"{folder.name}: {len(problems) - bad} clips moved into shards")
     return exit_codes.of(not num_bad)
+
+
+def _print_problems(what: str, problems: Mapping[str, str | None]) -> int:
+    """Print the files or clips that have a problem; returns their number."""
+    bad = {name: problem for name, problem in problems.items() if problem}
+    for name, problem in bad.items():
+        _print(f"{what}/{name}: {problem}")
+    return len(bad)
 
 
 def _tracked(items: Iterable[T], what: str, total: int) -> Iterable[T]:

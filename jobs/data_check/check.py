@@ -160,8 +160,6 @@ def data_check(
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(Table(Finding._fields, result.findings).csv(), encoding="utf-8")
         console.print(f"{_count(len(result.findings), 'finding')} in {output}", soft_wrap=True)
-    elif result.findings:
-        console.print("all findings as a table: --output findings.csv")
     if result.is_complete:
         console.print("complete")
     return exit_codes.of(result.is_complete)

@@ -30,7 +30,7 @@ from jobs.extras import how_to_install, raise_if_missing
 from jobs.run.locations import Locations, raise_if_unusable
 from jobs.tracking.runs import default_tracking_uri, raise_if_unreachable
 from jobs.units import human_bytes
-from pipeline.resources.cgroups import CGROUPS, num_cpus, number
+from pipeline.resources.pools import CGROUPS, num_cpus, number
 from pipeline.runtime.child import Child
 from pipeline.storage import Storage
 from pipeline.storage.urls import Url, place

@@ -60,7 +60,7 @@ def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
         never answered and have the score 0.
     """
     columns = AnswerColumns(table)
-    rows: pd.DataFrame = columns.table.to_pandas().reindex(columns=[*_TEXTS, *_NUMBERS])
+    rows: pd.DataFrame = columns.table.select([*_TEXTS, *_NUMBERS]).to_pandas()
     rows = rows.astype({**dict.fromkeys(_TEXTS, object), **dict.fromkeys(_NUMBERS, float)})
     return rows.assign(score=scores_of(columns, metric), failed=(columns.bits & FAILED_BIT) > 0)
 

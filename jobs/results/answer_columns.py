@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pipeline.clips import DAMAGED, FAILED
 from pipeline.progress.parts import Codes, clips_of, encoded, last_of_each
+from pipeline.rows import ANSWER
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import ACCURACY, Metric, Questions
 
@@ -42,7 +43,7 @@ class AnswerColumns:
     """
 
     def __init__(self, table: pa.Table) -> None:
-        self.table = last_of_each(table)
+        self.table = completed(table)
         self.clips, self.clip_names = clips_of(self.table)
         self.cells, self.cell_names = clips_of(self.table, "cell")
 
@@ -52,20 +53,14 @@ class AnswerColumns:
 
     def numbers(self, name: str) -> Values:
         """(n,) a column as float64, NaN where there is no number."""
-        if name not in self.table.column_names:
-            return np.full(len(self), np.nan)
         return np.asarray(self.table[name].cast(pa.float64()).to_numpy())
 
     def texts(self, name: str) -> tuple[Codes, list[str]]:
         """(n,) a column as numbers, -1 for no value; the values by number."""
-        if name not in self.table.column_names:
-            return np.full(len(self), -1), []
         return encoded(self.table[name])
 
     def known(self, name: str) -> Mask:
         """(n,) whether a column has a value."""
-        if name not in self.table.column_names:
-            return np.zeros(len(self), dtype=bool)
         return np.asarray(self.table[name].to_pandas().notna())
 
     @cached_property
@@ -94,6 +89,15 @@ class AnswerColumns:
         stated = np.clip(self.numbers("score"), 0.0, 1.0)
         scores = np.where(np.isnan(stated), right.astype(np.float64), stated)
         return np.where((self.bits & OK) > 0, scores, 0.0)
+
+
+def completed(table: pa.Table) -> pa.Table:
+    """The last answer to every question, with all columns: null where an older run lacks one."""
+    table = last_of_each(table)
+    for field in ANSWER:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table
 
 
 def question_keys(table: pa.Table) -> Keys:

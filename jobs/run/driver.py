@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import platform
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -316,9 +316,7 @@ def execute(
                 if storage.exists(name):
                     storage.delete(name)
 
-        def retried(write: Callable[[], object]) -> None:
-            insist(write, str(run_dir), clock)
-
+        retried = partial(insist, where=str(run_dir), clock=clock)
         if writer:
             retried(lambda: write_asked(plan.clips, storage))
         # Signals are handled between two clips, so that no clip's answers are written partially.

@@ -24,8 +24,7 @@ from jobs.run.run_dirs import new_run_dir
 from jobs.units import human_age, human_bytes
 from pipeline.clips import Pools
 from pipeline.executors.cluster import connected
-from pipeline.resources.cgroups import num_cpus
-from pipeline.resources.pools import placed
+from pipeline.resources.pools import num_cpus, placed
 from pipeline.settings import suggest_pools
 from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model

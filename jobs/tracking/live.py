@@ -285,7 +285,7 @@ class RunningNumbers:
     def __init__(self, board: JobBoard) -> None:
         self._board = board
         self._scores = LiveScores()
-        self.clips = self.failed_clips = self.hits = self.computed = self.answers = self.tokens = 0
+        self.clips = self.failed_clips = self.hits = self.answers = self.tokens = 0
         self._failures: Counter[str] = Counter()
         self._last: tuple[float, int, int, dict[str, float]] = (0.0, 0, 0, {})
 
@@ -295,7 +295,6 @@ class RunningNumbers:
         self.failed_clips += result.has_failed
         if result.status == "ok":
             self.hits += num_caches - result.num_misses
-            self.computed += result.num_computed
         else:
             self._failures[result.status] += 1
         for answer in result.answers:
@@ -322,7 +321,6 @@ class RunningNumbers:
             "live/clips_per_s": (self.clips - clips) / passed,
             "live/tokens_per_s": (self.tokens - tokens) / passed,
             "live/cache_hits": self.hits,
-            "live/token_sets_computed": self.computed,
             **{f"failures/{metric_name(status)}": n for status, n in self._failures.items()},
             **_stage_metrics(states, busy, passed),
         }

@@ -64,11 +64,8 @@ def split(entry: str) -> tuple[str, str]:
 
 def signals_parts(names: Iterable[str]) -> list[str]:
     """Names of the parts that hold these signals: one for all of `SIGNALS`, one for large ones."""
-    signals = sorted(names)
-    groups = [
-        [one for one in signals if (one in LARGE_SIGNALS) == large] for large in (False, True)
-    ]
-    return ["-".join(group) for group in groups if group]
+    signals, large = set(names), set(LARGE_SIGNALS)
+    return ["-".join(sorted(group)) for group in (signals - large, signals & large) if group]
 
 
 def held_by(parts: Iterable[str]) -> frozenset[str]:

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 from pipeline.errors import ClusterError
 from pipeline.redaction import redacted
-from pipeline.resources.cgroups import num_cpus
-from pipeline.resources.pools import PoolError
+from pipeline.resources.pools import PoolError, num_cpus
 from pipeline.runtime import stopping
 from pipeline.runtime.background import within
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock

@@ -10,7 +10,6 @@ from typing import cast
 
 from pipeline.clips import Clip, Stage, stages_of
 from pipeline.errors import DeviceError, WorkerError
-from pipeline.executors.attempts import MAX_ATTEMPTS
 from pipeline.metrics import JobBoard, Metered, stream_of
 from pipeline.plan import Plan
 from pipeline.resources.pools import HALVES
@@ -47,7 +46,7 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
         raise WorkerError(
             f"the GPU failed on clip {stages.last[1]} of {stages.last[0]}, or on one that was "
             f"answered beside it ({error}), and is lost for this process; continue with --resume, "
-            f"or set executor to ray, which gives a clip up after {MAX_ATTEMPTS} attempts"
+            "or set executor to ray, which starts another process and gives a clip up in the end"
         ) from error
 
 

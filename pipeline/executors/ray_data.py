@@ -30,9 +30,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipeline.clips import Stage, stages_of
 from pipeline.errors import WorkerError
-from pipeline.executors.attempts import JobLedger
 from pipeline.executors.cluster import RoomWatch, living_nodes
-from pipeline.executors.workers import StageActor, mirrored, report_result, slots_of, task
+from pipeline.executors.workers import (
+    JobLedger,
+    StageActor,
+    mirrored,
+    report_result,
+    slots_of,
+    task,
+)
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.resources.pools import ActorPool, preflight

@@ -1,5 +1,1 @@
-"""Resources of a job: pools, devices, memory and CPUs.
-
-`pools.py` defines and checks pools, chooses their devices and limits their GPU memory, and
-`cgroups.py` counts CPUs.
-"""
+"""Resources of a job: pools with their devices and memory, and the CPUs of this machine."""

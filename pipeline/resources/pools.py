@@ -1,4 +1,4 @@
-"""Pools of workers per stage, validated before a job starts, and the devices of their workers.
+"""Pools of workers per stage, checked before a job starts; devices of their workers; CPUs.
 
 Ray waits forever without a message for a pool that does not fit the cluster, so this is checked
 first. Workers that reserve no GPU still see all GPUs of their node, and all of them would use the
@@ -9,9 +9,11 @@ recipe sets `model.device: cuda`.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from pipeline.clips import Pools
     from pipeline.settings import Settings
     from tango_core.models.base import ModelSpec
+
+
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 class PoolError(InputError):
@@ -272,3 +277,42 @@ def room_for(stage: str, pool: ActorPool, model: ModelSpec | None) -> Iterator[N
             f"GPU memory ({reason}); raise {setting}, set model.dtype to bfloat16, end what else "
             "is on the GPU, or use a larger one"
         ) from None
+
+
+def num_cpus(cgroups: Path = CGROUPS) -> int:
+    """CPUs that this process may use.
+
+    The quota of cgroups (version 1 or 2), rounded down, as Ray counts, and the CPUs that `taskset`
+    or a batch system binds this process to, which Ray ignores.
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")
+    bound_to = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(1, int(min(_quota(cgroups) or math.inf, bound_to)))
+
+
+def _quota(cgroups: Path) -> float | None:
+    """Number of CPUs of a container's quota; `None` without a quota."""
+    quota = number(cgroups / "cpu/cpu.cfs_quota_us")
+    period = number(cgroups / "cpu/cpu.cfs_period_us")
+    if quota is None or period is None:
+        words = _read(cgroups / "cpu.max").split()
+        if len(words) != 2 or not all(word.isdecimal() for word in words):
+            return None
+        quota, period = float(words[0]), float(words[1])
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def number(file: Path) -> float | None:
+    """The number in a file; `None` if it holds none."""
+    try:
+        return float(_read(file))
+    except ValueError:
+        return None
+
+
+def _read(file: Path) -> str:
+    """Content of a small file; "" if it cannot be read."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

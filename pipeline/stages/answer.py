@@ -149,10 +149,8 @@ class AnswerQuestions:
         batch_tokens: int | None = None,
     ) -> None:
         torch.set_num_threads(num_threads)
-        self.methods = tuple(methods)
-        self.caches = dict(caches)
-        self.protocols = dict(protocols)
-        self.features = features
+        self.methods, self.features = tuple(methods), features
+        self.caches, self.protocols = dict(caches), dict(protocols)
         self.device = resolve_device(model.device)
         self.share_prefix = share_prefix
         if features is not None:

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Place, Url, place
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:  # imported only when a file is opened, because the import is slow
     import pyarrow as pa
@@ -150,7 +151,10 @@ class Storage:
         where = place(location)
         if isinstance(where, Url):
             store = ObjectStore(where.scheme)
-            store.fs  # noqa: B018  (opened now, so that an unknown scheme is refused)
+            try:
+                store.fs  # noqa: B018  (opened now, so that an unknown scheme is refused)
+            except ValueError as error:
+                raise InputError(f"cannot open {where}: {error}") from error
             return cls(store, where.path)
         return cls(Disk(), str(where.absolute()))
 

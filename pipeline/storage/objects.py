@@ -173,7 +173,7 @@ def open_filesystem(scheme: str) -> Any:
         ) from error
     except ValueError as error:
         raise InputError(
-            f"{scheme}://: {redacted(str(error))}; use a local path, s3://, gs:// or hf://"
+            f"{redacted(str(error))}; use a local path, s3://, gs:// or hf://"
         ) from error
     if scheme == "s3":
         opened.retries = 1

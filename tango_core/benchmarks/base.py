@@ -124,8 +124,9 @@ class Benchmark(ABC):
         seed: int = 0,
         protocol: str = "vlmevalkit",
     ) -> None:
-        self.check_names(split, protocol)
         listed = listed_name(self.protocols, protocol)
+        check_name("benchmark.split", split, self.splits)
+        check_name("benchmark.protocol", listed, self.protocols)
         self.root = Path(root).absolute() if root else None
         self.split, self.seed = split, seed
         found = self.protocols[listed]
@@ -139,16 +140,6 @@ class Benchmark(ABC):
         Args:
             root: The recipe's `benchmark.root`, unchanged.
         """
-
-    @classmethod
-    def check_names(cls, split: str, protocol: str) -> None:
-        """Raise for a split or a protocol that the benchmark does not have; opens no file.
-
-        Raises:
-            ValueError: In one line: the setting, the value, all names that are allowed.
-        """
-        check_name("benchmark.split", split, cls.splits)
-        check_name("benchmark.protocol", listed_name(cls.protocols, protocol), cls.protocols)
 
     @classmethod
     def check_subtitles(cls, subtitles: bool, protocol: str, wording: str | None = None) -> None:

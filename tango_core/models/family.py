@@ -304,9 +304,9 @@ class CheckpointFamily(ModelFamily):
 
     def load_question_embedder(self, spec: ModelSpec) -> Callable[[str], Tensor]:
         """Open the embedding matrix; no other weight is read."""
-        from tango_core.models.language_half import QuestionEmbedder
+        from tango_core.models.language_half import load_question_embedder
 
-        return QuestionEmbedder(spec, self)
+        return load_question_embedder(spec, self)
 
     def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
         """Weight files of one half; see `ModelFamily.half_files`."""

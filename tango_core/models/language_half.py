@@ -5,6 +5,7 @@ And the input embeddings of a question, which need no layers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -89,34 +90,31 @@ def load_language_half(
     return LayoutAndEngine(spec, layout, engine)
 
 
-class QuestionEmbedder:
-    """Reads the embeddings of a question's tokens from the mapped file of a checkpoint.
+def load_question_embedder(
+    spec: ModelSpec, family: CheckpointFamily
+) -> Callable[[str], torch.Tensor]:
+    """Load what reads the embeddings of a text's tokens from the mapped file of a checkpoint.
 
     Args:
         spec: From `describe_model`.
         family: Of the model.
 
+    Returns:
+        Maps a text, not empty, to (M, D) in the model's dtype, on the CPU, without tokens that
+        start or end a sequence.
+
     Raises:
         ValueError: If the tokenizer is missing.
     """
+    checkpoint = resolve_checkpoint(spec.path, spec.revision)
+    tokenizer = load_tokenizer(checkpoint, family.read_config(checkpoint).text_config)
+    (rows,) = _read(checkpoint, family.rename("language"), {_EMBEDDING})
 
-    def __init__(self, spec: ModelSpec, family: CheckpointFamily) -> None:
-        checkpoint = resolve_checkpoint(spec.path, spec.revision)
-        self._tokenizer = load_tokenizer(checkpoint, family.read_config(checkpoint).text_config)
-        self._dtype: torch.dtype = getattr(torch, spec.dtype)
-        (self._rows,) = _read(checkpoint, family.rename("language"), {_EMBEDDING})
+    def embed(text: str) -> torch.Tensor:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        return rows[ids].to(getattr(torch, spec.dtype))
 
-    def __call__(self, text: str) -> torch.Tensor:
-        """Embeddings of a text's tokens, without tokens that start or end a sequence.
-
-        Args:
-            text: Not empty.
-
-        Returns:
-            (M, D) in the model's dtype, on the CPU.
-        """
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
-        return self._rows[ids].to(self._dtype)
+    return embed
 
 
 def _read(checkpoint: Checkpoint, rename: Rename, names: set[str]) -> list[torch.Tensor]:

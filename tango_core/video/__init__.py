@@ -4,17 +4,15 @@ Imports neither torch nor ray: decode workers stay small. A new decoder is a `Fr
 in `decode.py` and a name in `sampling.py`.
 """
 
-from tango_core.video.decode import decode_frames, decoder_versions, resize
+from tango_core.video.decode import decode_frames, decoder_versions
 from tango_core.video.reader import DecoderUnavailableError, VideoDecodeError
-from tango_core.video.sampling import DECODERS, DecoderName, FrameSpec
+from tango_core.video.sampling import DecoderName, FrameSpec
 
 __all__ = [
-    "DECODERS",
     "DecoderName",
     "DecoderUnavailableError",
     "FrameSpec",
     "VideoDecodeError",
     "decode_frames",
     "decoder_versions",
-    "resize",
 ]

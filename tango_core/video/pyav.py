@@ -242,28 +242,26 @@ class SequentialReader(_PyavReader):
 
     def __init__(self, path: str, index: PacketIndex):
         super().__init__(path, index)
-        found = self._decode_all([], strict=True)
+        found = self._decode_all([])
         if found.faults or found.bad_packets:
-            found = self._decode_all(self.problems, known=found.bad_packets)
+            found = self._decode_all(self.problems, found.bad_packets)
         self._keyframes = found.keyframes
         self._faults = [*found.faults, *_unkept_promises(found.stamps, index)]
         self.times = times_of_decoded(found.stamps, found.delay, index)
 
-    def _decode_all(
-        self, problems: list[str], *, strict: bool = False, known: Mapping[int, str] | None = None
-    ) -> _Pass:
+    def _decode_all(self, problems: list[str], known: Mapping[int, str] | None = None) -> _Pass:
         """Decode everything once.
 
         Args:
             problems: Receives descriptions of problems.
-            strict: Whether a picture with concealed errors is an error.
-            known: Packets known to be bad although the decoder may not report them.
+            known: Packets known to be bad although the decoder may not report them; without them, a
+                picture with concealed errors is an error.
         """
         found = _Pass([], [0], [], {}, 0)
         delay = 0
         num_inside: int | None = None
         with opened(self.path) as (container, stream):
-            if strict:
+            if known is None:
                 refuse_concealment(stream)
             packets = chain(read_packets(container, stream, problems), [None])
             for at, packet in enumerate(packets):

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.chaos.fuzz.damage import Mutation, pieces_of
 from tests.chaos.fuzz.run import KINDS, cases, run_case
 from tests.chaos.fuzz.video_cases import VIDEOS, VideoCase, judged, video
 
+OK, FAILED, DAMAGED = ("ok",), ("decode_failed",), ("decode_damaged",)
+
+
+def one(name: str, *mutation: Any, clip: tuple[float, float] | None = None) -> VideoCase:
+    """A video with one mutation."""
+    return VideoCase(name, (Mutation(*mutation),), clip)
+
+
 # What the case showed -> the case, and the statuses of its row that are right.
 FAULTS: dict[str, tuple[VideoCase, tuple[str, ...]]] = {
     "a header that names no codec was an AttributeError": (
-        VideoCase("av1.mp4", (Mutation("remove", "stsd"),)),
-        ("decode_failed",),
+        one("av1.mp4", "remove", "stsd"),
+        FAILED,
     ),
     "a stream that begins inside the file was an IndexError": (
         VideoCase(
@@ -23,47 +33,33 @@ FAULTS: dict[str, tuple[VideoCase, tuple[str, ...]]] = {
             ),
             (1.0, 1.9),
         ),
-        ("decode_failed", "decode_damaged"),
+        FAILED + DAMAGED,
     ),
     "times that go back got the time in front of them": (
-        VideoCase("h264.mov", (Mutation("word", "ctts", 0, 0.5614, 3694808848),), (1.6, 2.0)),
-        ("decode_damaged",),
+        one("h264.mov", "word", "ctts", 0, 0.5614, 3694808848, clip=(1.6, 2.0)),
+        DAMAGED,
     ),
     "a cluster that is there twice had its frames twice": (
-        VideoCase("vp9.mkv", (Mutation("double", "Cluster", 0),)),
-        ("decode_damaged",),
+        one("vp9.mkv", "double", "Cluster", 0),
+        DAMAGED,
     ),
     "clusters whose times are swapped": (
-        VideoCase("vp9.mkv", (Mutation("swap", "Timestamp", 1),), (1.0, 1.9)),
-        ("ok", "decode_damaged"),
+        one("vp9.mkv", "swap", "Timestamp", 1, clip=(1.0, 1.9)),
+        OK + DAMAGED,
     ),
     "a file without one good packet was shown as it came": (
-        VideoCase(
-            "h264.mkv", (Mutation("bit", "CodecPrivate", 0, 0.2069, 2677923663),), (1.0, 1.9)
-        ),
-        ("decode_damaged", "decode_failed"),
+        one("h264.mkv", "bit", "CodecPrivate", 0, 0.2069, 2677923663, clip=(1.0, 1.9)),
+        FAILED + DAMAGED,
     ),
-    "a turned picture": (
-        VideoCase("av1.mp4", (Mutation("zero", "mvhd", 0, 0.2472, 2990854856),)),
-        ("ok",),
-    ),
+    "a turned picture": (one("av1.mp4", "zero", "mvhd", 0, 0.2472, 2990854856), OK),
     "a sample that holds several frames": (
-        VideoCase("av1.mp4", (Mutation("nudge", "file", 0, 0.9686, 2040888727),)),
-        ("ok", "decode_damaged", "decode_failed"),
+        one("av1.mp4", "nudge", "file", 0, 0.9686, 2040888727),
+        OK + FAILED + DAMAGED,
     ),
-    "blocks in another order": (
-        VideoCase("vp9.mkv", (Mutation("swap", "SimpleBlock", 19),)),
-        ("ok", "decode_damaged"),
-    ),
-    "an index of chunks without content": (
-        VideoCase("mpeg4.avi", (Mutation("remove", "idx1"),)),
-        ("ok", "decode_damaged"),
-    ),
-    "half a file": (
-        VideoCase("flv1.flv", (Mutation("cut", "file", 0, 0.5),)),
-        ("decode_failed", "ok"),
-    ),
-    "no file": (VideoCase("pictures.gif", (Mutation("cut"),)), ("decode_failed",)),
+    "blocks in another order": (one("vp9.mkv", "swap", "SimpleBlock", 19), OK + DAMAGED),
+    "an index of chunks without content": (one("mpeg4.avi", "remove", "idx1"), OK + DAMAGED),
+    "half a file": (one("flv1.flv", "cut", "file", 0, 0.5), OK + FAILED),
+    "no file": (one("pictures.gif", "cut"), FAILED),
 }
 
 

@@ -16,6 +16,7 @@ import yaml
 from jobs_for_tests import answers_of
 from methods_as_files import own_method
 from ray_head import ROOT, started
+from waiting import until
 
 from pipeline.progress.parts import ANSWER_KEY
 from pipeline.storage.leases import RELEASED
@@ -170,10 +171,7 @@ def test_a_stopped_job_ends_in_one_line_and_loses_nothing(work, whole, tmp_path,
     assert after == [last]
     assert last.startswith("tango: stopped by SIGTERM; finished clips are kept, continue with: ")
     assert last.endswith(f"--resume {run_of(output)}")
-    deadline = time.monotonic() + 120
-    while left := processes_of(first.process.pid):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    until(lambda: not processes_of(first.process.pid), "no processes", 120)
     left = [path.read_bytes() for path in run_of(output).glob(".lease*")]
     assert left == [RELEASED], "the lease is given back"
     check_resumes(work, output, whole)

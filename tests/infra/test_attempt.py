@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import psutil
 import pytest
 from documented import INFRA
 from ray_head import ray_cluster
+from waiting import until
 
 WAIT_S = 180
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -31,10 +31,8 @@ def run(cluster):
     def run(shell):
         entrypoint = f"exec {sys.executable} {INFRA}/docker/attempt.py bash -c '{shell}'"
         job = client.submit_job(entrypoint=entrypoint)
-        end = time.monotonic() + WAIT_S
-        while not (status := client.get_job_status(job)).is_terminal():
-            assert time.monotonic() < end, client.get_job_logs(job)
-            time.sleep(0.5)
+        until(lambda: client.get_job_status(job).is_terminal(), job, WAIT_S)
+        status = client.get_job_status(job)
         return status.value, client.get_job_info(job).driver_exit_code, client.get_job_logs(job)
 
     return run
@@ -67,8 +65,5 @@ def test_a_lost_node_counts_as_failed(cluster, run):
         line = " ".join(process.info["cmdline"] or ())
         if process.info["name"] == "raylet" and drivers in line and "/sockets/raylet.1 " in line:
             process.kill()
-    end = time.monotonic() + WAIT_S
-    while all(node.state == "ALIVE" for node in list_nodes(address=url)):
-        assert time.monotonic() < end
-        time.sleep(0.5)
+    until(lambda: any(node.state != "ALIVE" for node in list_nodes(address=url)), "a loss", WAIT_S)
     assert run("exit 2")[:2] == ("FAILED", 2)

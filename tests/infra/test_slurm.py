@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "infra/slurm").iterdir())
@@ -98,14 +99,6 @@ def said(tmp_path):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def wait_until(tmp_path, beginning):
-    """A stand-in was asked."""
-    end = time.monotonic() + WAIT_S
-    while not any(line.startswith(beginning) for line in said(tmp_path)):
-        assert time.monotonic() < end, said(tmp_path)
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_request_a_signal_before_the_limit_and_allow_requeueing(script):
     options = [line for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
@@ -159,7 +152,7 @@ def test_a_job_that_ends_is_queued_again_only_if_it_is_out_of_time(
     (tmp_path / "hold").touch()
     end = "" if left_s is None else str(int(time.time()) + left_s)
     process = slurm(script, "recipe.yaml", **{END: "", told: end})
-    wait_until(tmp_path, "tango sweep")
+    until(lambda: "tango sweep" in "\n".join(said(tmp_path)), "the sweep", WAIT_S)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 143, output

@@ -12,11 +12,11 @@ import platform
 import subprocess
 import sys
 import sysconfig
-import time
 
 import pytest
 from methods_as_files import own_method
 from ray_head import NO_TOKEN, ROOT, Client, ray_cluster
+from waiting import until
 
 # A busy machine may be slow; what is waited for is a condition, never a time.
 WAIT_S = 180
@@ -55,11 +55,8 @@ class Submitting(Client):
 
     def wait_for(self, status):
         """The newest job, as soon as it has a status."""
-        end = time.monotonic() + WAIT_S
-        while (job := self.jobs()[-1])["status"] != status:
-            assert time.monotonic() < end, job
-            time.sleep(0.5)
-        return job
+        until(lambda: self.jobs()[-1]["status"] == status, status, WAIT_S)
+        return self.jobs()[-1]
 
 
 @pytest.fixture(scope="module")

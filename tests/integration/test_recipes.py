@@ -20,23 +20,13 @@ COMMANDS = {
     Path(shlex.split(line)[2]).stem: shlex.split(line)[3:]
     for line in re.search(r"```console\n(.*?)```", README, re.S)[1].splitlines()
 }
-NEED_NOTHING_ELSE = {
-    "shapes_tiny",
-    "shapes_demo",
-    "shapes_table",
-    "shapes_questions",
-    "shapes_merged",
-}
+NEED_NOTHING_ELSE = {f"shapes_{name}" for name in ("tiny", "demo", "table", "questions", "merged")}
 # The tower of the embedded model has too few blocks for them.
 NEED_MORE_BLOCKS = {"aot_llava_onevision", "earlytom_llava_onevision"}
 # Dozens of cells, or many frames.
 LARGE = {
-    "frames_scaling",
-    "newer_llava_onevision",
-    "newer_llava_video",
-    "newer_qwen3_vl",
-    "shapes_controls",
-    "videomme_v2_qwen2_5_vl",
+    *("frames_scaling", "newer_llava_onevision", "newer_llava_video", "newer_qwen3_vl"),
+    *("shapes_controls", "videomme_v2_qwen2_5_vl"),
 }
 # Cells that the four layers of the embedded model cannot hold.
 LEFT_OUT = {

@@ -209,7 +209,8 @@ def confusion_table(
 def _pairs(table: pa.Table, group: str) -> pd.DataFrame:
     """Value of a group, right option and reply of every answer, and its groups."""
     answers = AnswerColumns(table)
-    rows: pd.DataFrame = answers.table.to_pandas().reindex(columns=[*_PAIR, "groups"])
+    names = [name for name in _PAIR if name != "value"]
+    rows: pd.DataFrame = answers.table.select([*names, "groups"]).to_pandas()
     rows["value"] = rows["groups"].map(lambda text: read_groups(text).get(group))
     chosen = rows["choice_text"].where((answers.bits & OK) > 0)
     return rows.assign(choice_text=chosen.astype(object).fillna(NO_OPTION))

@@ -9,24 +9,11 @@ import torch
 from torch import Tensor
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.internvl.family import FrameLabel, InternVLOptions
+from tango_core.models.internvl.family import InternVLOptions
 from tango_core.models.language.prompt import BlockText, Ids, PromptLayout, Span, lay_out_blocks
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 _MARKS = ("<img>", "</img>")
-
-
-def frame_label(number: int, num_frames: int, wording: FrameLabel) -> str:
-    """Text in front of a frame.
-
-    Args:
-        number: Number of the frame, from 1.
-        num_frames: Number of frames of the clip.
-        wording: Format of the label; VLMEvalKit writes none for a single frame.
-    """
-    if wording == "lmms_eval":
-        return f"Frame{number}: "
-    return f"Frame-{number}: " if num_frames > 1 else ""
 
 
 class Layout(PromptLayout):
@@ -42,6 +29,8 @@ class Layout(PromptLayout):
     def cut(self, video: CompressedVideo, prompt: Prompt) -> tuple[Ids, Sequence[BlockText], Ids]:
         """See `PromptLayout.cut`; a block's text is its label and marks.
 
+        VLMEvalKit writes no label for a single frame.
+
         The line break after the last frame belongs to the text after the clip (`after_clip` of the
         chat format), because its first token may hold more than the line break.
         """
@@ -51,7 +40,9 @@ class Layout(PromptLayout):
             last = int(video.indices[-1]) // (height * width)
         texts = []
         for number in range(num_frames):
-            label = frame_label(number + 1, num_frames, self._options.frame_label)
+            label = f"Frame-{number + 1}: " if num_frames > 1 else ""
+            if self._options.frame_label == "lmms_eval":
+                label = f"Frame{number + 1}: "
             after = () if number == last else self.tokenize("\n")
             texts.append(BlockText((*self.tokenize(label), self._begin), (self._end, *after)))
         return self.tokenize(self.chat.opening), texts, self.tokenize(self.chat.right(prompt))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -34,8 +33,6 @@ from tango_core.models.placement import follow_weights, moved_to
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
 from tango_core.ops.transfer import upload
-
-_NO_SHIFTS: Mapping[int, Tensor] = MappingProxyType({})
 
 
 class Additions:
@@ -194,7 +191,7 @@ class LayerLoop:
         recur: Recur | None = None,
         *,
         pruned: Sequence[PrunedRows] = (),
-        shifted: Mapping[int, Tensor] = _NO_SHIFTS,
+        shifted: Mapping[int, Tensor] | None = None,
         added: Additions | None = None,
     ) -> Tensor:
         """Run the rows of many sequences through all layers; `attend` separates sequences.
@@ -216,7 +213,7 @@ class LayerLoop:
         hidden, positions = hidden[None], positions[..., None, :]
         layer_input, rotary = hidden, self.rotary(hidden, positions)
         for index, layer in enumerate(self.layers):
-            if index in shifted:
+            if shifted and index in shifted:
                 rotary = self.rotary(hidden, shifted[index][..., None, :])
             if any(index in prompt.at for prompt in pruned):
                 hidden, positions = self.prune(

@@ -124,11 +124,10 @@ class Encoder(FrameEncoder):
         maps: dict[str, Any] = self._batches.run(merged.states, maps_of)
         if "merged_attention" in needs:
             maps["merged_attention"] = self._pool(merged.attention)
-        return VisualFeatures(
-            grid=grid,
+        return self._features_of(
+            frames,
+            grid,
             timestamps=timestamps[merged.sources.to(timestamps.device)],
-            sinks=self._sinks_on(grid),
-            source=frames.source,
             frame_map=torch.stack([merged.sources, groups], dim=1),
             source_timestamps=timestamps,
             encoder_flops=self.flops(grid, rows_per_block),

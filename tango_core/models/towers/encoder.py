@@ -325,15 +325,13 @@ class TowerEncoder(VisionEncoder):
         maps, timestamps = self._in_batches(
             frames, lambda rows: self.encode_rows(rows, grid, needs)
         )
-        return VisualFeatures(
-            grid=grid,
-            timestamps=timestamps,
-            sinks=self._sinks_on(grid),
-            source=frames.source,
-            encoder_flops=self.flops(grid, [num_rows] * self.num_layers),
-            **self.facts(),
-            **maps,
-        )
+        flops = self.flops(grid, [num_rows] * self.num_layers)
+        return self._features_of(frames, grid, timestamps=timestamps, encoder_flops=flops, **maps)
+
+    def _features_of(self, frames: VideoFrames, grid: Grid, **maps: Any) -> VisualFeatures:
+        """Features of a clip with its sinks and its source."""
+        sinks = self._sinks_on(grid)
+        return VisualFeatures(grid=grid, sinks=sinks, source=frames.source, **self.facts(), **maps)
 
     def _in_batches(
         self, frames: VideoFrames, look: Callable[[Tensor], dict[str, Tensor]]

@@ -25,7 +25,7 @@ from pipeline.cache import folders
 from pipeline.cache.directory import KEYS, Shards, TokenCache, shard_name
 from pipeline.cache.names import file_of
 from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, Entry, StoredClip, checked_tokens
-from pipeline.executors.attempts import BoundedAttempts
+from pipeline.executors.workers import BoundedAttempts
 from pipeline.progress import parts
 from pipeline.progress.answers import AnsweredClips, AnswerWriter
 from pipeline.rows import ANSWER

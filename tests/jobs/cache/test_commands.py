@@ -270,13 +270,21 @@ def features_and_tokens(tmp_path):
 
 
 @pytest.mark.parametrize("in_shards", [False, True])
-def test_materialized_token_sets_outlive_their_features(tango, features_and_tokens, in_shards):
+def test_materialized_token_sets_outlive_their_features(
+    tango, tmp_path, features_and_tokens, in_shards
+):
     stored, tokens = features_and_tokens
     if in_shards:
         assert tango("cache", "compact", "--cache", "caches")[0] == 0
     code, out, _ = tango("cache", "materialize", "--cache", "caches", tokens.name)
     assert code == 0
     assert f"{tokens.name}: 3 token sets computed from features" in out
+    fill(tmp_path / "caches", range(1), name="evs").storage.write("manifest.json", b"{")
+    code, out, _ = tango("cache", "materialize", "--cache", "caches")
+    assert (code, f"{tokens.name}: 0 token sets computed from features" in out) == (1, True)
+    (skipped,) = (line for line in out.splitlines() if "skipped" in line)
+    assert skipped.count("-evs-") == 1
+    shutil.rmtree(next((tmp_path / "caches").glob("*-evs-*")))
     tango("cache", "gc", "--cache", "caches", "--name", stored.name, "--yes")
     assert tango("cache", "verify", "--cache", "caches")[0] == 0
     assert tokens.keys() == {clip(n).key for n in range(3)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from fresh_python import printed_by
 
 # Asks the program as the script of a shell does, in one process for all lines.
@@ -40,17 +39,9 @@ LINES = {
 }
 
 
-@pytest.fixture(scope="module")
-def completed(tmp_path_factory):
-    """Line -> what it is completed with."""
-    folder = tmp_path_factory.mktemp("folder")
+def test_commands_options_and_names_are_completed(tmp_path):
     for name in ("runs/20250301-first", "runs/20250302-second", "other/20250303-third"):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "job.yaml").write_text("{}")
-    (folder / "runs" / "2025-cache").mkdir()
-    return json.loads(printed_by(ASK_ALL, str(folder), json.dumps(list(LINES))))
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_a_line_is_completed(completed, line):
-    assert completed[line] == LINES[line]
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "job.yaml").write_text("{}")
+    (tmp_path / "runs" / "2025-cache").mkdir()
+    assert json.loads(printed_by(ASK_ALL, str(tmp_path), json.dumps(list(LINES)))) == LINES

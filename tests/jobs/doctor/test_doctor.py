@@ -38,7 +38,7 @@ GPU = {"executor": "ray", "pools": {"answer": {"num_actors": 1, "num_gpus": 1}}}
     ("check", "arguments", "status", "text"),
     [
         (checks.writable, ("memory://bucket/cache", "--cache"), "ok", "can be written to"),
-        (checks.writable, ("nonsense://bucket", "--cache"), "problem", "nonsense://bucket"),
+        (checks.writable, ("nonsense://bucket", "--cache"), "problem", "not known: nonsense"),
         (checks.writable, (f"{__file__}/runs", "--output"), "problem", "--output"),
         (checks.tracking, ("http://127.0.0.1:1",), "problem", "http://127.0.0.1:1"),
         (checks.ray_pools, (job(), None), "ok", "not used"),
@@ -240,7 +240,7 @@ def test_every_mistake_has_its_line_and_the_exit_code_is_1(doctor, tmp_path):
     problems = {subject: text for subject, (mark, text) in found.items() if mark == "problem"}
     expected = {
         "output": "--output recipe.yaml/runs cannot be written to",
-        "cache": "nonsense://bucket",
+        "cache": "Protocol not known: nonsense; use a local path",
         "MLflow": "MlflowException: API request to http://127.0.0.1:1",
         "model": "model.path /no/such",
         "methods": "retention must be in (0, 1], got 2",

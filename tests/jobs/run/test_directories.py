@@ -131,14 +131,8 @@ class TestSeveralJobs:
         jobs = [job(tmp_path / "shapes", **changes) for changes in self.CHANGES]
         return finished_of_round(jobs, tmp_path / "runs")
 
-    def test_what_is_finished_is_not_run_again(self, started, tmp_path):
-        assert self.finished(tmp_path) == {}
-        first = started(finished=True, **self.CHANGES[0])
-        assert self.finished(tmp_path) == {0: first}
-        started(**self.CHANGES[1])
-        assert self.finished(tmp_path) == {0: first}
-
     def test_after_a_whole_sweep_the_next_one_starts_from_nothing(self, started, tmp_path):
+        assert self.finished(tmp_path) == {}
         for changes in self.CHANGES:
             started(finished=True, **changes)
         assert self.finished(tmp_path) == {}

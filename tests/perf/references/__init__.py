@@ -15,35 +15,22 @@ from references import inside, merging, selecting
 from tango_core.compressors.base import LayerContext
 from tango_core.types import VisualFeatures
 
+_COMPRESSORS = (
+    *(selecting.full, selecting.random, selecting.uniform, selecting.topk, merging.visionzip),
+    *(selecting.vidcom2, merging.fastvid, merging.holitom, selecting.divprune, merging.prunevid),
+    *(selecting.evs, merging.flashvid, selecting.vcast, selecting.fewer_frames),
+    *(selecting.pool_space, selecting.pool_time, selecting.block),
+)
+_PRUNERS = (
+    *(inside.fastv, inside.dart, inside.pyramiddrop, inside.sparsevlm, inside.framefusion),
+    *(inside.fastv_merge, inside.holitom_merge),
+)
 # (features, retention) -> (K,) ascending flat positions and their (K, D) float32 tokens.
 COMPRESSORS: dict[str, Callable[[VisualFeatures, float], tuple[Tensor, Tensor]]] = {
-    "full": selecting.full,
-    "random": selecting.random,
-    "uniform": selecting.uniform,
-    "topk": selecting.topk,
-    "visionzip": merging.visionzip,
-    "vidcom2": selecting.vidcom2,
-    "fastvid": merging.fastvid,
-    "holitom": merging.holitom,
-    "divprune": selecting.divprune,
-    "prunevid": merging.prunevid,
-    "evs": selecting.evs,
-    "flashvid": merging.flashvid,
-    "vcast": selecting.vcast,
-    "fewer_frames": selecting.fewer_frames,
-    "pool_space": selecting.pool_space,
-    "pool_time": selecting.pool_time,
-    "block": selecting.block,
+    one.__name__: one for one in _COMPRESSORS
 }
-
 # (context, share) -> (S',) ascending positions that stay and their (S', D) states. The share is
 # what the layer keeps of the prompt's visual tokens; for FrameFusion the average over the layers.
 PRUNERS: dict[str, Callable[[LayerContext, float], tuple[Tensor, Tensor]]] = {
-    "fastv": inside.fastv,
-    "dart": inside.dart,
-    "pyramiddrop": inside.pyramiddrop,
-    "sparsevlm": inside.sparsevlm,
-    "framefusion": inside.framefusion,
-    "fastv-merge": inside.fastv_merge,
-    "holitom-merge": inside.holitom_merge,
+    one.__name__.replace("_", "-"): one for one in _PRUNERS
 }

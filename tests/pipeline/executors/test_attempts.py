@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.clips import Clip
 from pipeline.errors import DeviceError
-from pipeline.executors.attempts import MAX_ATTEMPTS, AttemptLedger, BoundedAttempts
+from pipeline.executors.workers import MAX_ATTEMPTS, AttemptLedger, BoundedAttempts
 from pipeline.metrics import stream_of
 
 ROW = Clip(benchmark="b", video_id="v", path="")

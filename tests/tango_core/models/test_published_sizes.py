@@ -15,13 +15,8 @@ from tango_core.models import load_encoder, load_language_model
 from tango_core.types import Prompt, VideoFrames
 from tests.gpu.random_weights import GEOMETRIES, write_random_checkpoint
 
-STOCK = {
-    "llava-onevision-0.5b": "LlavaOnevisionForConditionalGeneration",
-    "qwen2.5-vl-7b": "Qwen2_5_VLForConditionalGeneration",
-    "qwen3-vl-2b": "Qwen3VLForConditionalGeneration",
-    "qwen3.5-9b": "Qwen3_5ForConditionalGeneration",
-    "internvl3.5-8b-hf": "InternVLForConditionalGeneration",
-}
+# Those with a config.json that transformers reads.
+STOCK = ("llava-onevision-0.5b", "qwen2.5-vl-7b", "qwen3-vl-2b", "qwen3.5-9b", "internvl3.5-8b-hf")
 EVERY_PUSH = ("llava-video-7b", "qwen2.5-vl-3b", "internvl3.5-8b")
 
 
@@ -35,7 +30,7 @@ EVERY_PUSH = ("llava-video-7b", "qwen2.5-vl-3b", "internvl3.5-8b")
 def test_both_halves_load_and_answer_a_prompt(tmp_path, name):
     write_random_checkpoint(name, tmp_path, shrink=16)
     if name in STOCK:
-        stock = getattr(transformers, STOCK[name])
+        stock = getattr(transformers, GEOMETRIES[name].stock)
         _, found = stock.from_pretrained(tmp_path, output_loading_info=True)
         assert not any(found[f"{kind}_keys"] for kind in ("missing", "unexpected", "mismatched"))
     model = GEOMETRIES[name].model

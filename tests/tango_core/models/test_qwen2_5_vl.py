@@ -101,33 +101,30 @@ def test_frames_have_the_publication_s_size(qwen_checkpoint):
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
-class TestFullClip:
-    @pytest.mark.parametrize("seconds", [1.0, 0.3, 2.5])
-    @pytest.mark.parametrize("grid", GRIDS, ids=str)
-    def test_positions_of_transformers_5(self, qwen, qwen_checkpoint, grid, seconds):
-        model = load_language_model(
-            NAME, qwen_checkpoint, position_rule="hf5", seconds_per_grid=seconds
-        )
-        prompt = model.layout.lay_out(whole(grid), ASKED)
-        ids = torch.tensor(
-            [[*prompt.spans[0].ids, *[VIDEO_PAD] * math.prod(grid), *prompt.question]]
-        )
-        stock, _ = qwen.model.get_rope_index(
-            ids,
-            mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
-            video_grid_thw=torch.tensor([[grid[0], 2 * grid[1], 2 * grid[2]]]),
-            second_per_grid_ts=torch.tensor([seconds]),
-        )
-        assert torch.equal(prompt.positions, stock[:, 0])
+@pytest.mark.parametrize("seconds", [1.0, 0.3, 2.5])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_positions_of_transformers_5(qwen, qwen_checkpoint, grid, seconds):
+    model = load_language_model(
+        NAME, qwen_checkpoint, position_rule="hf5", seconds_per_grid=seconds
+    )
+    prompt = model.layout.lay_out(whole(grid), ASKED)
+    ids = torch.tensor([[*prompt.spans[0].ids, *[VIDEO_PAD] * math.prod(grid), *prompt.question]])
+    stock, _ = qwen.model.get_rope_index(
+        ids,
+        mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
+        video_grid_thw=torch.tensor([[grid[0], 2 * grid[1], 2 * grid[2]]]),
+        second_per_grid_ts=torch.tensor([seconds]),
+    )
+    assert torch.equal(prompt.positions, stock[:, 0])
 
-    @pytest.mark.parametrize(("rule", "gap"), [("hf450", 31), ("hf5", 16)])
-    def test_text_behind_the_publications_clip(self, qwen_checkpoint, rule, gap):
-        model = load_language_model(NAME, qwen_checkpoint, position_rule=rule)
-        prompt = model.layout.lay_out(some((16, 16, 16), 10), ASKED)
-        assert (
-            prompt.positions[:, prompt.prefix_length].tolist()
-            == [len(prompt.spans[0].ids) + gap] * 3
-        )
+
+@pytest.mark.parametrize(("rule", "gap"), [("hf450", 31), ("hf5", 16)])
+def test_text_behind_the_publications_clip(qwen_checkpoint, rule, gap):
+    model = load_language_model(NAME, qwen_checkpoint, position_rule=rule)
+    prompt = model.layout.lay_out(some((16, 16, 16), 10), ASKED)
+    assert (
+        prompt.positions[:, prompt.prefix_length].tolist() == [len(prompt.spans[0].ids) + gap] * 3
+    )
 
 
 @pytest.mark.parametrize("part", [1, 3], ids=["whole", "pruned"])
@@ -147,17 +144,17 @@ def test_tokens_and_text_stand_where_they_do_in_the_whole_clip(qwen_checkpoint, 
 GOLDEN = json.loads((GOLDEN_DIR / "prompts.json").read_text(encoding="utf-8"))
 
 
-class TestPrompts:
-    QUESTION = Question(
-        "q", "What does the man hold?", ("A cup.", "A bag.", "A book.", "A pen."), answer=1
-    )
+QUESTION = Question(
+    "q", "What does the man hold?", ("A cup.", "A bag.", "A book.", "A pen."), answer=1
+)
 
-    @pytest.mark.parametrize("benchmark", sorted(PROTOCOLS))
-    def test_conversations_are_the_published_ones_byte_for_byte(self, model, benchmark):
-        prompt = model.layout.lay_out(
-            some((2, 2, 2), 3), PROTOCOLS[benchmark]["vlmevalkit"].render(self.QUESTION)
-        )
-        ids = [*prompt.spans[0].ids, VIDEO_PAD, *prompt.question]
-        text = model.layout.tokenizer.decode(ids, skip_special_tokens=False)
-        assert text == GOLDEN["vlmevalkit"][benchmark]["qwen2_5_vl"]
-        assert list(model.layout.tokenizer(text).input_ids) == ids
+
+@pytest.mark.parametrize("benchmark", sorted(PROTOCOLS))
+def test_conversations_are_the_published_ones_byte_for_byte(model, benchmark):
+    prompt = model.layout.lay_out(
+        some((2, 2, 2), 3), PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
+    )
+    ids = [*prompt.spans[0].ids, VIDEO_PAD, *prompt.question]
+    text = model.layout.tokenizer.decode(ids, skip_special_tokens=False)
+    assert text == GOLDEN["vlmevalkit"][benchmark]["qwen2_5_vl"]
+    assert list(model.layout.tokenizer(text).input_ids) == ids

@@ -69,23 +69,23 @@ def test_length_and_height_are_those_of_the_file_and_not_of_the_samples(name, bo
     assert frames.source.duration_s == pytest.approx(duration_s, rel=1e-3)
 
 
-class TestSize:
-    def test_decord_and_pyav_give_equal_bytes(self):
-        pytest.importorskip("decord")
-        for name in ("closed_gop.mp4", "closed_gop.mkv", "rotated.mp4", "bt709.mp4"):
-            by_decord, by_pyav = (
-                decode_frames(str(clip(name)), FrameSpec(16, size=(98, 98), decoder=decoder))
-                for decoder in ("decord", "pyav")
-            )
-            np.testing.assert_array_equal(by_decord.pixels, by_pyav.pixels)
-            np.testing.assert_array_equal(by_decord.timestamps, by_pyav.timestamps)
+def test_decord_and_pyav_give_equal_bytes():
+    pytest.importorskip("decord")
+    for name in ("closed_gop.mp4", "closed_gop.mkv", "rotated.mp4", "bt709.mp4"):
+        by_decord, by_pyav = (
+            decode_frames(str(clip(name)), FrameSpec(16, size=(98, 98), decoder=decoder))
+            for decoder in ("decord", "pyav")
+        )
+        np.testing.assert_array_equal(by_decord.pixels, by_pyav.pixels)
+        np.testing.assert_array_equal(by_decord.timestamps, by_pyav.timestamps)
 
-    @pytest.mark.parametrize("decoder", ["auto", "pyav"])
-    def test_a_phone_video_is_turned_upright(self, decoder):
-        frames = decode_frames(str(clip("rotated.mp4")), FrameSpec(4, decoder=decoder))
-        assert frames.pixels.shape == (4, 128, 64, 3)
-        turned_back = np.rot90(frames.pixels, axes=(1, 2))
-        assert numbers_of(turned_back) == [0, 39, 79, 119]
+
+@pytest.mark.parametrize("decoder", ["auto", "pyav"])
+def test_a_phone_video_is_turned_upright(decoder):
+    frames = decode_frames(str(clip("rotated.mp4")), FrameSpec(4, decoder=decoder))
+    assert frames.pixels.shape == (4, 128, 64, 3)
+    turned_back = np.rot90(frames.pixels, axes=(1, 2))
+    assert numbers_of(turned_back) == [0, 39, 79, 119]
 
 
 @pytest.mark.parametrize(
@@ -152,52 +152,51 @@ def test_impossible_settings_are_refused(options, message):
         FrameSpec(**options)
 
 
-class TestPathsThatAreNoPlainFile:
-    def test_a_relative_name_with_a_colon_is_read(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        write_clip(tmp_path / "a:b.mp4", 24)
-        for decoder in ("pyav", "decord"):
-            frames = decode_frames("a:b.mp4", FrameSpec(4, decoder=decoder))
-            assert numbers_of(frames.pixels) == [0, 7, 15, 23]
+def test_a_relative_name_with_a_colon_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_clip(tmp_path / "a:b.mp4", 24)
+    for decoder in ("pyav", "decord"):
+        frames = decode_frames("a:b.mp4", FrameSpec(4, decoder=decoder))
+        assert numbers_of(frames.pixels) == [0, 7, 15, 23]
 
 
-class TestFolder:
-    def test_bounds_are_image_numbers_at_three_per_second(self, tmp_path):
-        folder = write_folder(tmp_path / "frames", 30)
-        frames = decode_frames(str(folder), FrameSpec(7), (2.0, 4.0))
-        assert numbers_of(frames.pixels) == [6, 7, 8, 9, 10, 11, 12]
+def test_bounds_are_image_numbers_at_three_per_second(tmp_path):
+    folder = write_folder(tmp_path / "frames", 30)
+    frames = decode_frames(str(folder), FrameSpec(7), (2.0, 4.0))
+    assert numbers_of(frames.pixels) == [6, 7, 8, 9, 10, 11, 12]
 
-    def test_bounds_behind_the_last_image_are_refused(self, tmp_path):
-        folder = write_folder(tmp_path / "frames", 6)
-        with pytest.raises(VideoDecodeError, match=r"its images end at 2.00 s"):
-            decode_frames(str(folder), FrameSpec(4), (3.0, 4.0))
 
-    def test_one_frame_per_second_is_for_files_only(self, tmp_path):
-        """lmms-eval's LLaVA-Video spreads all its frames over a folder."""
-        folder = write_folder(tmp_path / "frames", 30)
-        frames = decode_frames(str(folder), FrameSpec(4, sampling="per_second"))
-        assert numbers_of(frames.pixels) == numbers_of(
-            decode_frames(str(folder), FrameSpec(4)).pixels
-        )
+def test_bounds_behind_the_last_image_are_refused(tmp_path):
+    folder = write_folder(tmp_path / "frames", 6)
+    with pytest.raises(VideoDecodeError, match=r"its images end at 2.00 s"):
+        decode_frames(str(folder), FrameSpec(4), (3.0, 4.0))
 
-    def test_an_empty_folder_is_refused(self, tmp_path):
-        with pytest.raises(VideoDecodeError, match="holds no frames"):
-            decode_frames(str(tmp_path), FrameSpec(4))
 
-    def test_an_unreadable_image_is_named(self, tmp_path):
-        folder = write_folder(tmp_path / "frames", 4)
-        (folder / "00003.png").write_bytes(b"\x89PNG broken")
-        with pytest.raises(VideoDecodeError, match=r"00003\.png: not a readable image"):
-            decode_frames(str(folder), FrameSpec(4))
+def test_one_frame_per_second_is_for_files_only(tmp_path):
+    """lmms-eval's LLaVA-Video spreads all its frames over a folder."""
+    folder = write_folder(tmp_path / "frames", 30)
+    frames = decode_frames(str(folder), FrameSpec(4, sampling="per_second"))
+    assert numbers_of(frames.pixels) == numbers_of(decode_frames(str(folder), FrameSpec(4)).pixels)
 
-    def test_images_of_other_sizes_are_stretched_to_the_first(self, tmp_path):
-        folder = write_folder(tmp_path / "frames", 2)
-        Image.fromarray(draw(2)).resize((64, 32), Image.Resampling.NEAREST).save(
-            folder / "00002.png"
-        )
-        frames = decode_frames(str(folder), FrameSpec(2))
-        assert frames.pixels.shape == (2, 64, 128, 3)
-        assert numbers_of(frames.pixels) == [1, 2]
+
+def test_an_empty_folder_is_refused(tmp_path):
+    with pytest.raises(VideoDecodeError, match="holds no frames"):
+        decode_frames(str(tmp_path), FrameSpec(4))
+
+
+def test_an_unreadable_image_is_named(tmp_path):
+    folder = write_folder(tmp_path / "frames", 4)
+    (folder / "00003.png").write_bytes(b"\x89PNG broken")
+    with pytest.raises(VideoDecodeError, match=r"00003\.png: not a readable image"):
+        decode_frames(str(folder), FrameSpec(4))
+
+
+def test_images_of_other_sizes_are_stretched_to_the_first(tmp_path):
+    folder = write_folder(tmp_path / "frames", 2)
+    Image.fromarray(draw(2)).resize((64, 32), Image.Resampling.NEAREST).save(folder / "00002.png")
+    frames = decode_frames(str(folder), FrameSpec(2))
+    assert frames.pixels.shape == (2, 64, 128, 3)
+    assert numbers_of(frames.pixels) == [1, 2]
 
 
 @pytest.mark.parametrize(

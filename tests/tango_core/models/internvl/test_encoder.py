@@ -162,26 +162,25 @@ def test_a_fused_matrix_of_another_size_names_itself(tmp_path, internvl):
         load_encoder(NAME, str(path))
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("changes", "words"),
-        [
-            ({"model_type": "llava"}, "holds a 'llava' model, not 'internvl' .* or 'internvl_chat"),
-            ({"select_layer": -4}, "select_layer of config.json is -4, but only -1 is"),
-            ({"ps_version": "v1"}, "ps_version of config.json is 'v1', but only 'v2'"),
-            ({"downsample_ratio": 0.25}, "downsample_ratio of config.json is 0.25, but only 0.5"),
-            ({"vision_feature_layer": -2}, "vision_feature_layer of config.json is -2, but"),
-            ({"llm_config": {"model_type": "gpt2"}}, "is 'gpt2', but only 'qwen3' or 'qwen2'"),
-        ],
-    )
-    def test_variants_that_are_not_computed(self, tmp_path, internvl, changes, words):
-        layout = "saved" if "vision_feature_layer" in changes else "chat"
-        path = save_internvl(internvl, tmp_path, layout)
-        content = json.loads((path / "config.json").read_text())
-        (path / "config.json").write_text(json.dumps({**content, **changes}))
-        with pytest.raises(ValueError, match=words) as refused:
-            describe_model(NAME, str(path))
-        assert "\n" not in str(refused.value)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "llava"}, "holds a 'llava' model, not 'internvl' .* or 'internvl_chat"),
+        ({"select_layer": -4}, "select_layer of config.json is -4, but only -1 is"),
+        ({"ps_version": "v1"}, "ps_version of config.json is 'v1', but only 'v2'"),
+        ({"downsample_ratio": 0.25}, "downsample_ratio of config.json is 0.25, but only 0.5"),
+        ({"vision_feature_layer": -2}, "vision_feature_layer of config.json is -2, but"),
+        ({"llm_config": {"model_type": "gpt2"}}, "is 'gpt2', but only 'qwen3' or 'qwen2'"),
+    ],
+)
+def test_variants_that_are_not_computed(tmp_path, internvl, changes, words):
+    layout = "saved" if "vision_feature_layer" in changes else "chat"
+    path = save_internvl(internvl, tmp_path, layout)
+    content = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**content, **changes}))
+    with pytest.raises(ValueError, match=words) as refused:
+        describe_model(NAME, str(path))
+    assert "\n" not in str(refused.value)
 
 
 def test_frames_and_labels_of_lmms_eval():

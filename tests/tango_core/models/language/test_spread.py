@@ -4,17 +4,120 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from attentive_layers import GRID, PRUNERS, WIDTH, attentive_qwen2, changing_frames, pruner_of
-from fake_devices import FakeDevices, device_of, put_on
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from tango_core.models import load_language_model
 from tango_core.models.language.engine import NativeEngine
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 from tango_core.models.placement import resolve_devices, spread_layers
 from tango_core.types import Prompt
+
+CPU = torch.device("cpu")
+_LOOKUPS = ("__getitem__", "__setitem__", "index_put_", "index_put")
+
+
+def device_of(tensor: Tensor) -> torch.device:
+    """The simulated device of a tensor."""
+    return getattr(tensor, "_fake_device", CPU)
+
+
+def put_on(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Set the simulated device of a tensor."""
+    tensor._fake_device = torch.device(device)
+    return tensor
+
+
+class FakeDevices(TorchFunctionMode):
+    """Several simulated CUDA devices: tensors on the host that record their device.
+
+    An operator with tensors of different devices raises, unless CUDA takes it: scalars of the host,
+    and lookups by an index that the host holds. `put_on` sets the device of tensors that were
+    created outside of the block.
+
+    Attributes:
+        moves: (from, to) of every copy between devices.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moves: list[tuple[str, str]] = []
+        self._make_parameter = torch.nn.Parameter.__new__
+
+    def __enter__(self) -> FakeDevices:
+        """Also patch `Parameter`, which is created without an operator."""
+
+        def make(cls, data=None, requires_grad=True):
+            made = self._make_parameter(cls, data, requires_grad)
+            return made if data is None else put_on(made, device_of(data))
+
+        torch.nn.Parameter.__new__ = staticmethod(make)
+        return super().__enter__()
+
+    def __exit__(self, *error) -> None:
+        super().__exit__(*error)
+        torch.nn.Parameter.__new__ = staticmethod(self._make_parameter)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if name == "__get__" and getattr(func, "__self__", None) is Tensor.device:
+            return device_of(args[0])
+        if name == "__get__" and getattr(func, "__self__", None) is Tensor.is_cuda:
+            return device_of(args[0]).type == "cuda"
+        if func is Tensor.pin_memory:
+            return args[0]
+        if func in (Tensor.to, Tensor.cpu):
+            return self._moved(func, args, kwargs)
+        asked = kwargs.pop("device", None)
+        place = torch.device(asked) if asked is not None else self._judged(name, args, kwargs)
+        result = func(*args, **kwargs)
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, Tensor) and place != CPU:
+                put_on(leaf, place)
+        return result
+
+    def _moved(self, func: Any, args: Any, kwargs: Any) -> Tensor:
+        """`.to` and `.cpu`: the same tensor if it is there already, else a copy."""
+        tensor, *rest = args
+        target = CPU if func is Tensor.cpu else kwargs.pop("device", None)
+        if rest and isinstance(rest[0], (str, torch.device)):
+            target, rest = rest[0], rest[1:]
+        elif rest and isinstance(rest[0], Tensor):
+            target, rest = device_of(rest[0]), [rest[0].dtype, *rest[1:]]
+        before = device_of(tensor)
+        place = before if target is None else torch.device(target)
+        moved = func(tensor, *rest, **kwargs) if rest or kwargs else tensor
+        if place != before:
+            self.moves.append((str(before), str(place)))
+            moved = moved.clone() if moved is tensor else moved
+        return put_on(moved, place)
+
+    def _judged(self, name: str, args: Any, kwargs: Any) -> torch.device:
+        """The device of an operator's tensors.
+
+        Raises:
+            RuntimeError: If they are on several.
+        """
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        places = {device_of(one) for one in tensors if one.ndim}
+        scalars = {device_of(one) for one in tensors if not one.ndim} - {CPU}
+        if name in _LOOKUPS and tensors:
+            places -= {CPU} if device_of(tensors[0]) != CPU else set()
+        places |= scalars
+        if len(places) > 1:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{' and '.join(sorted(map(str, places)))}, in {name}"
+            )
+        return next(iter(places), CPU)
+
 
 GPUS = tuple(torch.device("cuda", index) for index in range(3))
 

@@ -219,25 +219,24 @@ class Recorder(LayerPruner):
         return pruned
 
 
-class TestPruningInside:
-    def test_the_hybrid_of_the_paper_drops_newlines_like_any_token(self, model, features):
-        method = build_method(
-            "tango",
-            num_layers=4,
-            retention=0.5,
-            inner={"name": "fastv-merge", "layer": 2, "retention": 0.5},
-        )
-        video = method.compressor.compress(features)
-        recorder = Recorder(1.0, 0, method.pruner)
-        answers = model.answer(video, PROMPTS, pruner=recorder, max_new_tokens=4)
-        assert [answer.text for answer in answers] == [
-            answer.text
-            for answer in model.answer(video, PROMPTS, pruner=method.pruner, max_new_tokens=4)
-        ]
-        assert len(recorder.seen) == len(PROMPTS)
-        for before, after in recorder.seen:
-            rows = len({g // SIDE for g in video.indices.tolist()})
-            assert int((before == -1).sum()) == rows
-            assert len(before) == video.num_kept + rows
-            assert len(after) == round(len(before) / 2)
-        assert any(0 < int((after == -1).sum()) < rows for _, after in recorder.seen)
+def test_the_hybrid_of_the_paper_drops_newlines_like_any_token(model, features):
+    method = build_method(
+        "tango",
+        num_layers=4,
+        retention=0.5,
+        inner={"name": "fastv-merge", "layer": 2, "retention": 0.5},
+    )
+    video = method.compressor.compress(features)
+    recorder = Recorder(1.0, 0, method.pruner)
+    answers = model.answer(video, PROMPTS, pruner=recorder, max_new_tokens=4)
+    assert [answer.text for answer in answers] == [
+        answer.text
+        for answer in model.answer(video, PROMPTS, pruner=method.pruner, max_new_tokens=4)
+    ]
+    assert len(recorder.seen) == len(PROMPTS)
+    for before, after in recorder.seen:
+        rows = len({g // SIDE for g in video.indices.tolist()})
+        assert int((before == -1).sum()) == rows
+        assert len(before) == video.num_kept + rows
+        assert len(after) == round(len(before) / 2)
+    assert any(0 < int((after == -1).sum()) < rows for _, after in recorder.seen)
