@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
@@ -98,3 +100,25 @@ def test_an_excluded_sink_keeps_the_size_of_the_budget():
             m: Tango(retention, sinks=m).compress(features).num_kept for m in ("zero", "exclude")
         }
         assert kept["zero"] == kept["exclude"]
+
+
+@given(
+    seed=st.integers(0, 1000),
+    num_frames=st.integers(1, 9),
+    grid=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    kind=st.sampled_from(["scene", "noise", "duplicates"]),
+    retention=st.floats(0.01, 0.99),
+    context_ratio=st.sampled_from([0.0, 0.4, 1.0]),
+    sinks=st.sampled_from(["zero", "exclude"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_an_exact_budget_is_met_or_everything_distinct_is_kept(
+    seed, num_frames, grid, kind, retention, context_ratio, sinks
+):
+    features = make_clip(num_frames, grid, kind, seed=seed)
+    tango = Tango(retention, budget="exact", context_ratio=context_ratio, sinks=sinks)
+    total = num_frames * grid[0] * grid[1]
+    everything = Tango(0.9999, budget="exact").compress(features).num_kept
+    wanted = max(1, round(retention * total))
+    kept = tango.compress(features).num_kept
+    assert kept == wanted or (kept < wanted and kept >= everything - 1)
