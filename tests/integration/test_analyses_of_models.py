@@ -16,7 +16,6 @@ from small_families import SMALL_FAMILIES
 from jobs.analysis.encoders import analyze_activations, analyze_attention, analyze_sinks
 from jobs.analysis.page import analyze
 from jobs.viewer.command import opened
-from jobs.viewer.panels import ClipPanels
 from tango_core import decode_frames, load_encoder
 from tango_core.analysis.sinks import SinkRule
 from tango_core.benchmarks import build_benchmark
@@ -134,6 +133,3 @@ def test_the_viewer_draws_tokens_over_the_frames_of_the_model(recipe, folder, tm
         assert drawing.plan.num_kept == kept.loc[cell, "tokens_kept"]
         assert math.prod(drawing.plan.grid) == positions * num_tokens
         assert len(one.view.times) == positions
-    with ClipPanels(run_dir) as panels:
-        figure = panels.figure(("shapes", kept["video_id"].iloc[0]), ["full", "tango r=0.3"])
-    assert figure.count("<img ") == 2 * positions

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from clips import clip as clip_file
 from PIL import Image
-from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id, write_viewed_run
+from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, write_viewed_run
 
 from jobs.viewer.command import opened
 from jobs.viewer.frames import FrameDecoder, NotShownError, View, nearest_to
-from jobs.viewer.panels import ClipPanels
 from jobs.viewer.tokens import ONLY_POSITIONS
 from tango_core.compressors import build_method
 
@@ -120,24 +119,3 @@ def test_repeated_frames_belong_to_their_own_times():
 def test_a_missing_video_is_named(decoder):
     with pytest.raises(NotShownError, match=r"cannot be decoded: .*nowhere/x\.mp4"):
         decoder.sprites(View("/nowhere/x.mp4", None, "", '{"num_frames": 4}', (0.0,)))
-
-
-def test_figures_are_self_contained_and_escape_names(run):
-    with ClipPanels(run) as panels:
-        html = panels.figure(
-            ("shapes", video_id(1)),
-            ["full", "tango r=0.25"],
-            {"full": HOSTILE},
-            viewer="viewer/index.html",
-        )
-        again = panels.figure(("shapes", video_id(0)), ["full"])
-        failed = panels.figure(("shapes", video_id(3)), ["full"])
-        unknown = panels.figure(("shapes", HOSTILE), ["full"])
-    assert html.count('src="data:image/jpeg;base64,') == 8
-    for text in (html, again, failed, unknown):
-        assert "<img src" not in text
-        assert "<script" not in text
-    assert 'href="viewer/index.html#/clip?benchmark=shapes&amp;video=video' in html
-    assert again.count("<img ") == 4
-    assert failed.startswith("<p>full: The token cache")
-    assert unknown.startswith("<p>The run has no record of the file")
