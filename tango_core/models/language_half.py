@@ -86,7 +86,7 @@ def load_language_half(
         weights = LanguageWeights(config, config.tie_word_embeddings and not stored, tensors)
         engine = VllmEngine(spec, weights, layout.decode, eos_ids)
     else:
-        engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
+        engine = NativeEngine(half, layout.decode, eos_ids)
     return LayoutAndEngine(spec, layout, engine)
 
 

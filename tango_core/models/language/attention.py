@@ -237,9 +237,8 @@ def pack_linear_attention(mixer: Any) -> None:
             return stock(hidden_states, **options)
         return work(mixer.layer_idx, stock, hidden_states)
 
-    mixer.forward = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
+    mixer.forward = forward
 
 
-# `Attend` functions use Python lists, so it is excluded from compiled layers.
-AttentionInterface.register(IMPLEMENTATION, torch.compiler.disable(_attention))  # type: ignore[no-untyped-call]
+AttentionInterface.register(IMPLEMENTATION, _attention)
 AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)

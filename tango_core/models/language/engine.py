@@ -180,7 +180,6 @@ class NativeEngine(Engine):
         model: The language half, with `language_model` (a stock text model) and `lm_head`.
         decode_text: Token ids -> text without special tokens.
         eos_ids: Tokens that end a reply.
-        compiles: Whether layers are compiled (`kernels.py`).
 
     Raises:
         ValueError: If the layers use a feature that `LayerLoop` does not support.
@@ -191,11 +190,10 @@ class NativeEngine(Engine):
         model: nn.Module,
         decode_text: DecodeText,
         eos_ids: frozenset[int],
-        compiles: bool = False,
     ) -> None:
         half: Any = model
         self.model = model
-        self.layer_loop = LayerLoop(half.language_model, half.lm_head, compiles)
+        self.layer_loop = LayerLoop(half.language_model, half.lm_head)
         self.decode_text = decode_text
         self.eos_ids = eos_ids
 

@@ -28,8 +28,6 @@ from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.kernels import (
     IMPLEMENTATION,
-    can_compile,
-    compile_blocks,
     computes,
     pack_linears,
 )
@@ -407,9 +405,7 @@ class FrameEncoder(TowerEncoder):
 
     def __init__(self, spec: ModelSpec, family: CheckpointFamily) -> None:
         super().__init__(spec, family)
-        if can_compile(spec.compile, self.device):
-            compile_blocks(self.blocks())
-        elif computes(self._dtype, self.device):
+        if computes(self._dtype, self.device):
             pack_linears([self.model], self._dtype, self.device)
             self.model.vision_tower.set_attn_implementation(IMPLEMENTATION)
 
