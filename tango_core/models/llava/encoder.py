@@ -187,7 +187,7 @@ def run_tower(
     """Run the first blocks of the tower.
 
     Args:
-        tower: Stock SigLIP vision model.
+        tower: SigLIP vision model of transformers.
         pixels: (F, 3, h, w) normalised; with a `start`, (F, N, Dv) input of that block.
         num_blocks: Number of blocks, counted from the first one.
         observe: Called with every layer's output.

@@ -26,7 +26,7 @@ class Encoder(PatchEncoder):
     """Tower and mergers; `timestamps` are the middles that the prompt states."""
 
     def build(self) -> nn.Module:
-        """The stock tower."""
+        """The module of transformers, whose weights are loaded later."""
         return AutoModel.from_config(  # type: ignore[no-any-return]
             self.config.vision_config, attn_implementation="sdpa"
         )
