@@ -296,10 +296,10 @@ def tvbench_letter(reply: str, choices: Sequence[str]) -> str:
 def tvbench_target(question: Question) -> str:
     """The letter that TVBench's task counts as correct, or "" without an answer.
 
-    The task looks at the text of the correct option. A number n is read as an index from 0 (n = the
-    number of options: as the last option), so for the options 2, 3 and 4 with the answer "2" the
-    task expects C. A single letter is read as that letter. Any other text: the first option with
-    this text.
+    The task looks at the text of the correct option. With N options, a number below N is read as an
+    index from 0, and the number N as the last option: for the options 2, 3 and 4 with the answer
+    "2" the task expects C. A single letter is read as that letter. Any other text: the first option
+    with this text.
     """
     if question.answer is None:
         return ""
