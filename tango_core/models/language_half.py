@@ -1,6 +1,6 @@
-"""The language half of every family: stock layers, output projection, layout and engine.
+"""The language half of every family: layers of transformers, output projection, layout and engine.
 
-And the input embeddings of a question, which need no layers.
+Also loads the input embeddings of the tokens of a question alone, which need no layers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A language model made of two parts: a family's prompt layout and an engine that generates text.
 
-This project's engine, `NativeEngine`, decodes greedily with a loop over stock layers.
+This project's engine, `NativeEngine`, decodes greedily with a loop over the layers of transformers.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class NativeEngine(Engine):
     repetition penalty are ignored, so that replies are reproducible.
 
     Args:
-        model: The language half, with `language_model` (a stock text model) and `lm_head`.
+        model: The language half: `language_model` (a text model of transformers) and `lm_head`.
         decode_text: Token ids -> text without special tokens.
         eos_ids: Tokens that end a reply.
 

@@ -1,4 +1,4 @@
-"""The language model as one explicit loop over stock layers, with pruning between them.
+"""The language model as one explicit loop over the layers of transformers, with pruning between.
 
 The layers are called, never changed but for their attention function (`attention.py`). Attention
 probabilities for a pruner are recomputed from the layer's input and projections, so the fused
@@ -131,7 +131,8 @@ class LayerLoop:
     The layers may be on several devices; embedding, positions and results are on the first.
 
     Args:
-        text_model: A stock text model: `layers`, `norm`, `rotary_emb`, `embed_tokens`, `config`.
+        text_model: A text model of transformers, with `layers`, `norm`, `rotary_emb`,
+            `embed_tokens` and `config`.
         lm_head: Output projection.
 
     Attributes:

@@ -198,7 +198,7 @@ def read_normalisation(
 
 
 class TowerEncoder(VisionEncoder):
-    """An encoder that runs a stock tower over a clip in batches of rows (frames or frame groups).
+    """Runs a tower of transformers over a clip in batches of rows (frames or frame groups).
 
     Args:
         spec: From `describe_model`.

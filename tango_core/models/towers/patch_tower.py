@@ -114,7 +114,7 @@ def before_attention(block: Any, hidden: Tensor, rotary: Rotary) -> tuple[Tensor
     """Queries, keys and values of a block, the first two rotated.
 
     Args:
-        block: Stock block.
+        block: Block of the tower, a module of transformers.
         hidden: (S, Dv) its input.
         rotary: Cosine and sine, (S, head_dim) each.
 
@@ -129,7 +129,7 @@ def after_attention(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
     """The output of a block.
 
     Args:
-        block: Stock block.
+        block: Block of the tower, a module of transformers.
         hidden: (S, Dv) its input.
         attended: (S, heads * head_dim).
     """
