@@ -1,7 +1,7 @@
 """Questions about a clip that share a token set.
 
-A method that does not read the question has one token set per clip, whose key is that of the clip.
-One that does has a token set per distinct text, in the same cache.
+A method that does not read the question has one token set per clip, under the clip's key. A method
+that reads the question has one token set per clip and distinct question text, in the same cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tango_core.types import Question, VideoItem, VisualFeatures
 if TYPE_CHECKING:
     from torch import Tensor
 
-_EMBEDDED = 256  # texts whose embeddings are kept
+_EMBEDDED = 256  # size of the cache of question embeddings
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class QuestionGroup:
 
 
 def groups_of(clip: Clip, compressor: Compressor) -> list[QuestionGroup]:
-    """The token sets that a method has of a clip, in the order of their first question."""
+    """Group a clip's questions by the token set they share, in the order of the first question."""
     questions = questions_of(clip)
     if compressor.question_field is None:
         return [QuestionGroup(clip.clip_key, None, tuple(range(len(questions))))]
@@ -55,10 +55,10 @@ def groups_of(clip: Clip, compressor: Compressor) -> list[QuestionGroup]:
 
 
 def with_other_questions(items: Iterable[tuple[str, VideoItem]]) -> Iterator[tuple[str, VideoItem]]:
-    """Add a question about another clip of the benchmark to every question (`Question.other`).
+    """Set `Question.other` of every question: a question about another clip, for control methods.
 
-    It is one that the clip itself is not asked, drawn from those of the clip before it (the first
-    clip's is the last one), or of the nearest one before that has any.
+    It is drawn at random from the questions of the previous clip of the same benchmark (cyclically)
+    that has a question whose text does not also occur for this clip; `None` if no clip has.
 
     Args:
         items: (benchmark name, clip) pairs, which are all kept in memory.
@@ -74,7 +74,7 @@ def with_other_questions(items: Iterable[tuple[str, VideoItem]]) -> Iterator[tup
 
 
 def _not_asked_here(listed: Sequence[tuple[str, VideoItem]], index: int) -> list[Question]:
-    """Questions of the nearest clip before one, cyclically, with texts that it is not asked."""
+    """Questions for `with_other_questions` to draw from; empty if there are none."""
     benchmark, item = listed[index]
     own = {question.text for question in item.questions}
     for step in range(1, len(listed)):
@@ -87,7 +87,7 @@ def _not_asked_here(listed: Sequence[tuple[str, VideoItem]], index: int) -> list
 
 
 class QuestionReader:
-    """Adds questions to features; what embeds them is loaded when it is first needed.
+    """Adds question embeddings to features; the embedder is loaded on first use.
 
     Args:
         model: The Video LLM.
@@ -95,7 +95,7 @@ class QuestionReader:
 
     def __init__(self, model: ModelSpec) -> None:
         self._model = model
-        # Every method of a job reads the questions of a clip in turn.
+        # Cached, because all methods of a job embed the same questions.
         self._embed = lru_cache(maxsize=_EMBEDDED)(lambda text: self._embedder(text))
 
     @cached_property
@@ -103,14 +103,14 @@ class QuestionReader:
         return load_question_embedder(self._model)
 
     def load(self, groups: Sequence[QuestionGroup]) -> None:
-        """Load what the questions of these groups need, so that it counts in no measurement."""
+        """Load the embedder if a group needs it, so that no measurement includes the loading."""
         if any(group.text is not None for group in groups):
             self._embedder  # noqa: B018
 
     def asked(
         self, compressor: Compressor, features: VisualFeatures, groups: Sequence[QuestionGroup]
     ) -> list[VisualFeatures]:
-        """The features of a clip, once per group, with the question of the group if it has one."""
+        """Return the clip's features once per group, with the group's question added if any."""
         return [
             features
             if group.text is None

@@ -72,7 +72,7 @@ def all_redacted(
     for text in texts:
         for value in values:
             text = text.replace(value, HIDDEN)
-        if _SIGN.search(text):  # all but tokens have one
+        if _SIGN.search(text):  # only `_TOKENS` match without one
             text = _USER_PART.sub(rf"\g<scheme>{HIDDEN}@", text)
             text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
             text = _without_assigned(text)

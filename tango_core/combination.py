@@ -211,7 +211,13 @@ def unchanged(positions: Tensor) -> Terms:
 
 
 def over_frames(terms: Terms, num_frames: int, tokens_per_frame: int) -> Terms:
-    """The same terms, each reading the mean of its position over F frames, its own the first."""
+    """Replace the source of every term by the mean of its position over F consecutive frames.
+
+    Args:
+        terms: Terms whose sources are in the first of the F frames.
+        num_frames: F, at least 1.
+        tokens_per_frame: L.
+    """
     if num_frames == 1:
         return terms
     steps = torch.arange(num_frames, device=terms.sources.device) * tokens_per_frame

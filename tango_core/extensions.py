@@ -38,7 +38,7 @@ def is_reference(name: str) -> bool:
 def short_name(name: str) -> str:
     """Short form of a name, for display and for names of directories.
 
-    `my_package.my_module:MyMethod` is `MyMethod`. Names of this package are as they are.
+    `my_package.my_module:MyMethod` becomes `MyMethod`; names of this package are not changed.
     """
     shown = name.partition(":")[2] if is_reference(name) else name
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", shown)
@@ -75,10 +75,10 @@ def load_extension(kind: Kind, setting: str, name: str, known: Iterable[str]) ->
 
 
 def _imported(setting: str, name: str, load: Callable[[], Any]) -> Any:
-    """What `load` imports.
+    """Call `load` and convert every exception to one with a one-line message.
 
     Raises:
-        ValueError: If the import fails; running foreign code can raise anything.
+        ValueError: If `load` fails; code of other packages may raise any exception.
     """
     module = name.partition(":")[0]
     try:
@@ -89,7 +89,7 @@ def _imported(setting: str, name: str, load: Callable[[], Any]) -> Any:
             f"holds {module.partition('.')[0]}"
         ) from error
     except Exception as error:
-        # The last line of the user's module that ran; the text of a syntax error names it itself.
+        # Last executed line of the user's module; the text of a `SyntaxError` has its own line.
         file = f"{module.rpartition('.')[2]}.py"
         frames = traceback.extract_tb(error.__traceback__)
         own = {frame.filename for frame in frames if os.path.basename(frame.filename) == file}
@@ -100,14 +100,15 @@ def _imported(setting: str, name: str, load: Callable[[], Any]) -> Any:
 
 
 def last_line_in(error: Exception, files: Collection[str]) -> tuple[str, bool]:
-    """The last line of some files that ran before an exception was raised.
+    """Find the last executed line of given files in the traceback of an exception.
 
     Args:
-        error: That was caught.
-        files: Paths as they stand in a traceback.
+        error: Caught exception.
+        files: File names as in `traceback.FrameSummary.filename`.
 
     Returns:
-        `my_module.py, line 3`, or "" if none did; and whether that line itself raised it.
+        `my_module.py, line 3`, or "" if the traceback has no line of these files; and whether that
+        line itself raised the exception.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename in files]

@@ -1,4 +1,8 @@
-"""`tango analyze coverage` and `evidence`: what the tokens that methods keep stand for."""
+"""`tango analyze coverage` and `evidence`: how well kept tokens represent all tokens.
+
+`coverage` measures the cosine of every token to the nearest kept token. `evidence` measures how
+many tokens of the object that a question is about are kept (`tango_core.analysis.evidence`).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,10 @@ _MEASURES = {"mean": "mean cosine", "tail": _TAIL, "worst": "worst token", "kept
 # Upper ends of the bins of surviving shares in percent; the first bin is a share of exactly 0.
 ENDS = (0, 10, 25, 50, 75, 100)
 _QUESTION = ["video_id", "question_id"]
-# Columns of the table of evidence that are shares -> their names on the page.
+# Columns of the evidence table that are shares -> their names on the page: the share of tokens that
+# are kept; the share of the object's tokens that survives, also in the best set of equally many
+# tokens for all questions about the clip, and for this question; the share of questions whose
+# object is gone (`tango_core.analysis.evidence.surviving`).
 _SHARES = {
     "kept": "kept %",
     "share": "survives %",
@@ -53,6 +60,7 @@ _SHARES = {
     "best": "best known %",
     "gone": "gone %",
 }
+# The same for columns of `cell_table` that need answers.
 _ANSWER_SHARES = {
     "accuracy": "accuracy %",
     "lost": "lost %",
@@ -186,7 +194,7 @@ def _rho(value: float) -> str:
 
 
 def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
-    """Measure how many tokens of the questioned objects each method of the recipe keeps.
+    """Measure how many tokens of the objects in questions each method of the recipe keeps.
 
     Args:
         clips: The clips of a recipe on the benchmark `shapes`, whose tokens are known.
@@ -205,14 +213,14 @@ def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
     cells = JobCells(clips)
     found: list[pd.DataFrame] = []
     kept = dict.fromkeys(cells.table["cache"], 0.0)
-    totals = {"tokens": 0, "asked": 0, "about": 0}
+    totals = {"tokens": 0, "questions": 0, "with_object": 0}
     for clip, features, plans in cells.with_plans():
         questions = questions_of(clip)
         any_plan, _ = next(iter(plans.values()))[0]
         objects = _objects(clip, features, any_plan.grid[1:])
         totals["tokens"] += any_plan.num_total
-        totals["asked"] += len(questions)
-        totals["about"] += len(objects)
+        totals["questions"] += len(questions)
+        totals["with_object"] += len(objects)
         for name, own in plans.items():
             kept[name] += sum(plan.num_kept for plan, _ in own) / len(own)
             for plan, asked in own:
@@ -228,7 +236,7 @@ def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
     answers = None if run is None else scored_answers(run, {GENERATED: None})
     shares = {name: number / totals["tokens"] for name, number in kept.items()}
     rows = explained(cells.table, shares, pd.concat(found), answers)
-    return _page(rows, cells, totals["asked"] - totals["about"])
+    return _page(rows, cells, totals["questions"] - totals["with_object"])
 
 
 def _objects(
@@ -261,10 +269,11 @@ def explained(
         answers: Scored answers of the run (`scored_answers`); `None` without a run.
 
     Returns:
-        The columns of `evidence` and of the cells, `right` (`None` without an answer), `known`
-        (answered, and the unpruned baseline `full` is right, if the run has it), and `lost` (known
-        and wrong), `lost_gone` (lost without evidence), `lost_avoidable` (the best set of equally
-        many tokens keeps it) and `lost_kept` (lost with evidence).
+        The columns of `evidence` and of the cells, `right` (`None` without an answer), and bools:
+        `known` (answered here, and answered right by the unpruned baseline `full` if the run has
+        it), `lost` (known and wrong), `lost_gone` (lost, no evidence left), `lost_avoidable` (of
+        those, the best set of equally many tokens keeps evidence), `lost_kept` (lost although
+        evidence is left).
 
     Raises:
         RecipeError: If the run has none of these questions.
@@ -320,7 +329,14 @@ def bins_of(known: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"number": groups.size(), "accuracy": 100 * groups.mean()})
 
 
-def _page(rows: pd.DataFrame, cells: JobCells, without: int) -> Page:
+def _page(rows: pd.DataFrame, cells: JobCells, num_without: int) -> Page:
+    """Page of `analyze_evidence`.
+
+    Args:
+        rows: Result of `explained`.
+        cells: The cells of the recipe.
+        num_without: Number of questions that are not about an object.
+    """
     table, pruned = cell_table(rows), rows[rows["pruned"]]
     curves = {
         "share": ("", "tokens of the object that survive (%)"),
@@ -351,7 +367,7 @@ def _page(rows: pd.DataFrame, cells: JobCells, without: int) -> Page:
         }
     notes = [
         f"a token shows an object that covers at least {100 * LEAST_COVER:g} % of it; "
-        f"{without} question(s) about no object (which scene comes first or last) are left out",
+        f"{num_without} question(s) about no object (which scene comes first or last) are left out",
         *cells.notes,
     ]
     percent = 100 * table.assign(lost=table["lost"] / table["known"])

@@ -38,9 +38,9 @@ def report(
 
     Args:
         runs: Run directories, or their URLs.
-        output: Directory or URL to write to.  [default: the run, if it is one]
+        output: Directory or URL to write to.  [default: RUN, if there is only one]
         published: Also show the published numbers of the papers.
-        confusion: Write confusion tables for each value of this question group (shapes: type).
+        confusion: Write confusion tables for each value of this question group, e.g. type.
     """
     places = [place(run) for run in runs]
     target = None if output is None else place(output)
@@ -73,7 +73,7 @@ def export(
         format_: Harness whose file format is used; hub for a data set with its card, and scores
             for the model's repository (.eval_results).
         output: Directory to write to.  [default: RUN/export/FORMAT]
-        repository: With --format hub: id that the data set will have, which the scores name.
+        repository: With --format hub: id of the future data set; the scores refer to it.
     """
     where = place(run)
     if output is not None:

@@ -153,8 +153,6 @@ class Job:
         for key, default in {**newer, "cache": sections.CacheSection()}.items():
             if getattr(self, key) == default:
                 del plain[key]
-        if not self.model.compile:
-            del plain["model"]["compile"]
         for section in (plain.get("benchmark"), *plain.get("benchmarks", ())):
             if section is not None and not section["subtitles"]:
                 del section["subtitles"]

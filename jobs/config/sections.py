@@ -81,9 +81,6 @@ class ModelSection:
             the rule of the benchmarks' protocol.
         encode_batch: Number of frames per batch of the vision tower, which limits its memory;
             `auto` adapts it to the free memory of the device. All values share one cache.
-        compile: Whether to use `torch.compile` for the tower's blocks and the language
-            model's layers. Both values share one cache, but a run cannot be continued with the
-            other value.
     """
 
     name: str = "tiny"
@@ -97,7 +94,6 @@ class ModelSection:
     sinks: Place | None = None
     sampling: Sampling | None = None
     encode_batch: AutoOrNumber = "auto"
-    compile: bool = False
 
 
 @dataclass(frozen=True, config=STRICT)

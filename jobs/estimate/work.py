@@ -1,7 +1,8 @@
 """Work and time of a job: clips, tokens and bytes of a plan, measured rates, and time per stage.
 
-What a compressor keeps may depend on the clip, so it runs on a made-up clip of the model's size:
-exact for methods with a fixed budget, near for the others.
+The number of tokens that a compressor keeps may depend on the clip, so every compressor runs on a
+synthetic clip of the model's size. Its count is exact for methods with a fixed budget, and an
+approximation for the others.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Number of clips whose questions are tokenised; more change a mean by nothing that matters.
+# Number of clips whose questions are tokenised, which is enough for a mean length.
 _MOST_CLIPS = 10_000
-# Width of the made-up clip: what is kept depends on how many tokens there are, not on their width.
+# Width of the synthetic clip's tokens; the number of kept tokens does not depend on it.
 _WIDTH = 32
 # Size of a file of features without its tensors.
 _FILE_BYTES = 7_400
-# Widths of SigLIP, used without a checkpoint; its keys are averaged over heads.
+# SigLIP's width of one head and of all, for use without a checkpoint. The signal `keys` is the mean
+# over heads, so it has the width of one head.
 _HEAD_WIDTH, _VISION_WIDTH = 72, 1152
 # The first answers of a large run are enough for a mean.
 _MOST_ROWS = 50_000
@@ -61,8 +63,8 @@ _NUMBERS = [
 ]
 _CLIP_NAME = ["benchmark", "video_id"]
 _CELL_RATES = ["compress_s", "answer_s", "prompt_tokens"]
-# Measured on two cores (pipeline/README.md): start of a Ray with its workers and their models, and
-# of a loop: imports, models, results.
+# Start-up times measured on two cores (pipeline/README.md). Ray: start of Ray, workers and models.
+# Executor `local`, a loop in this process: imports, models, and writing of the results.
 RAY_START_S, LOOP_START_S = 15.0, 8.0
 
 
@@ -186,7 +188,7 @@ def expect_tokens(plan: Plan, language_model: LayoutAndEngine | None) -> tuple[C
 
 
 def grid_of(model: ModelSpec) -> tuple[int, tuple[int, int]]:
-    """Frames and (H, W) of a clip's tokens; of a model whose grid follows the clip, the largest."""
+    """Number of frames and (H, W) of a clip's tokens; the largest if they depend on the clip."""
     if model.grid is not None:
         return model.frames.num_frames, model.grid
     frames = model.frames
@@ -198,7 +200,7 @@ def grid_of(model: ModelSpec) -> tuple[int, tuple[int, int]]:
 def _text_lengths(
     plan: Plan, language_model: LayoutAndEngine | None, video: CompressedVideo
 ) -> list[int]:
-    """Tokens of the text of every question; of very many, of those of evenly spread clips."""
+    """Number of text tokens of every question, or of those of `_MOST_CLIPS` spread clips."""
     if not plan.answer:
         return []
     step = 1 + plan.clips.num_rows // _MOST_CLIPS
@@ -217,7 +219,7 @@ def _text_lengths(
 
 
 def _as_encoded(model: ModelSpec, video: CompressedVideo) -> CompressedVideo:
-    """The same positions with random tokens of the model's width and dtype."""
+    """Replace the tokens of a synthetic clip by random ones of the model's width and dtype."""
     shape = (video.num_kept, 1 + model.companions, model.llm.hidden_size)
     rows = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     rows = rows.to(getattr(torch, model.dtype))
@@ -428,13 +430,13 @@ def time_job(
 
     Args:
         seconds: From `stage_seconds`.
-        pools: Workers on Ray, where stages overlap as far as there are CPUs; `None` for a loop,
-            where the next clip is decoded while one is in flight, and all else adds up.
+        pools: Workers on Ray, whose stages overlap as far as there are CPUs. `None` for the
+            executor `local`: decoding overlaps with the other stages, which run one after another.
         num_cpus: CPUs of all nodes together.
         price_per_hour: Price of all nodes together.
 
     Returns:
-        `stages` with a known rate, each with the time that it takes if it waits for nothing;
+        `stages` with a known rate, each with its time if it never waits for another stage;
         `wall_s` from start to end, `bottleneck` and `cost`, which are `None` if not known; and
         `unknown`, the stages without a measured rate.
     """
@@ -447,9 +449,9 @@ def time_job(
     wall: float | None = None
     if len(known) == len(seconds):
         decode, total = known.get("decode", 0.0), sum(known.values())
-        if pools is None:  # a loop decodes in a process of its own beside everything else
+        if pools is None:  # executor `local` decodes in another process
             wall = (max(decode, total - decode) if num_cpus >= 2 else total) + LOOP_START_S
-        else:  # actors reserve no CPU unless the recipe says so, and take turns on those there are
+        else:  # by default actors reserve no CPUs, so all stages share those of the cluster
             on_cpus = [n for n in known if n == "decode" or not getattr(pools, n).num_gpus]
             cpus_s = sum(known[name] for name in on_cpus) / max(1.0, num_cpus)
             wall = max(cpus_s, *(known[n] / workers[n] for n in known), 0.0) + RAY_START_S

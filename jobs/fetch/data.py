@@ -67,8 +67,8 @@ def data_get(
         only: Names of parts; none stands for those that are needed.
         repository: One of the benchmark's repositories; `None` for the usual one.
         revision: Branch, tag or commit; `None` for the release's own.
-        keep: Whether archives stay.
-        options: Options that both commands have.
+        keep: Whether archives are kept after they are unpacked.
+        options: See `hub.Options`.
 
     Returns:
         Exit code: that of `data check`, where annotations and videos are here.
@@ -148,7 +148,7 @@ def make_plan(
         release: What its class states.
         folder: Where it goes.
         only: Names of the parts to fetch; none stands for those that are needed.
-        keep: Whether archives stay.
+        keep: Whether archives are kept after they are unpacked.
         jobs: Files that are fetched at once.
 
     Raises:

@@ -120,7 +120,7 @@ class Repository:
             target: Local path of the complete file.
 
         Raises:
-            FetchError: If the hub does not give it, the bytes are wrong, or the disk is full.
+            FetchError: If the request fails, the checksum is wrong, or the disk is full.
         """
         partial.parent.mkdir(parents=True, exist_ok=True)
         with self.errors():
@@ -145,7 +145,7 @@ class Repository:
             )
 
     def _receive(self, file: RemoteFile, partial: Path) -> None:
-        """Append what is missing; the client gives up at server errors and reset connections."""
+        """Append the missing bytes, and retry after server errors, which `http_get` raises."""
         for wait in (*_WAITS_S, None):
             start = max(0, size_of(partial))
             try:
@@ -154,9 +154,10 @@ class Repository:
                         self._url(file.path),
                         output,
                         resume_size=start,
-                        # Compressed bytes would be other bytes, which no range could continue.
+                        # No compression: a byte range must refer to the file's own bytes.
                         headers={**build_hf_headers(), "Accept-Encoding": "identity"},
-                        # Only with a start: of files above 50 GB the client asks for none.
+                        # Only to resume: `http_get` refuses to start a file of known size above
+                        # 50 GB, and returns at once if a resumed file is already complete.
                         expected_size=file.size if start else None,
                         displayed_filename=file.path,
                     )
@@ -198,6 +199,7 @@ def size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else -1
 
 
+# Subdirectory of the target with incomplete downloads, the list of checked files, and a lock.
 STATE = ".tango-get"
 
 
@@ -211,6 +213,7 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._path = root / STATE / "files.jsonl"
+        # Path in the repository -> digest, size and modification time (ns) of the checked file.
         self._checked: dict[str, list[object]] = {}
         for line in read_lines(self._path):
             if isinstance(line, list) and len(line) == 4:
@@ -225,16 +228,16 @@ class Folder:
         return path_below(self.root, file.path, "the hub's list")
 
     def partial(self, file: RemoteFile) -> Path:
-        """The file that receives the bytes.
+        """Local path of the incomplete download.
 
-        It is named by its content, so that a new version starts again, and by its place, because a
-        repository may hold the same bytes twice.
+        Its name contains the digest, so that a new version starts again, and a hash of the path in
+        the repository, because a repository may hold the same content under two paths.
         """
         place = hashlib.sha256(file.path.encode()).hexdigest()[:12]
         return self.root / STATE / "parts" / f"{file.digest}-{place}.part"
 
     def num_missing(self, files: Iterable[RemoteFile]) -> int:
-        """Number of bytes that remain to be downloaded of files that are not complete."""
+        """Number of missing bytes of files that are not complete; partial downloads count."""
         return sum(max(0, file.size - max(0, size_of(self.partial(file)))) for file in files)
 
     def is_complete(self, file: RemoteFile) -> bool:
@@ -286,7 +289,7 @@ class Folder:
 
 
 class Options(TypedDict, total=False):
-    """Command-line options of both commands.
+    """Command-line options that the commands for benchmarks and for models share.
 
     Attributes:
         jobs: Number of parallel downloads; 4 by default.
@@ -360,12 +363,12 @@ def fetch_all(
     jobs: int,
     on_file: Callable[[RemoteFile | None], object],
 ) -> None:
-    """Fetch files in parallel; the first error ends all.
+    """Fetch files in parallel; after an error no further file is started.
 
     Args:
         repository: Where the files are.
         files: In the order in which they are started.
-        folder: Receives them, and is used by one download at a time.
+        folder: Target directory; it stays locked against other processes meanwhile.
         jobs: Number of parallel downloads.
         on_file: Called in this thread with `None` first, then with every complete file.
 
@@ -395,29 +398,29 @@ def free_bytes(path: Path) -> int:
 
 
 def path_below(root: Path, name: str, source: str) -> Path:
-    """The path of a name below a folder.
+    """Join a directory and a relative path from an untrusted source.
 
     Args:
-        root: The folder.
-        name: As an archive or the hub writes it.
-        source: What holds the name, for the message.
+        root: The directory.
+        name: Path as an archive or the hub states it.
+        source: Where the path comes from, for the error message.
 
     Raises:
-        FetchError: If it would be anywhere else, or in the records of the download.
+        FetchError: If the result is outside of `root`, or inside of `root / STATE`.
     """
     path = PurePosixPath(name)
     first = path.parts[0] if path.parts else STATE
     outside = path.is_absolute() or ".." in path.parts or any(each in name for each in "\\\0")
     if outside or first.endswith(":") or first == STATE:
         raise FetchError(
-            f"{source} holds {name!r}, which leads out of the folder it belongs in; it is not "
-            "unpacked, ask its authors"
+            f"{source} holds {name!r}, which leads out of the folder it belongs in; nothing is "
+            "written there, report it to the authors of the files"
         )
     return root.joinpath(*path.parts)
 
 
 def read_lines(path: Path) -> Iterator[object]:
-    """JSON values of a file with one per line; a torn line counts as not written."""
+    """Read a JSON Lines file; lines that are not valid JSON (an interrupted write) are skipped."""
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             yield json.loads(line)
@@ -426,7 +429,7 @@ def read_lines(path: Path) -> Iterator[object]:
 
 
 def append_line(path: Path, value: object) -> None:
-    """Append a JSON value; a torn line before it stays a line of its own."""
+    """Append a JSON value on a new line, even if the last line was written only in part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as output:
         output.write(f"\n{json.dumps(value)}")

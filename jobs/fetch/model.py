@@ -39,7 +39,7 @@ def model_get(
         folder: Where to put its files; `None` for the hub's cache.
         half: Only the files that one half is loaded from; `None` for all.
         revision: Branch, tag or commit.
-        options: Options that both commands have.
+        options: See `hub.Options`.
 
     Raises:
         ValueError: If there is no such model.

@@ -162,7 +162,7 @@ def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError) as error:
         raise hub.FetchError(
             f"{archive.name} cannot be unpacked: {' '.join(str(error).split())}; it is as the hub "
-            "has it, so ask its authors, or unpack it with another program"
+            "has it: report it to its authors, or unpack it with another program"
         ) from None
     except OSError as error:
         raise hub.FetchError(

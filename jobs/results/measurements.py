@@ -1,4 +1,4 @@
-"""Sums, latencies, replies and failures of every cell, added up part by part."""
+"""Sums, latencies, replies and failures of every cell, accumulated over parts of the answers."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ QUESTION_STAGES = {
     "decode": "decode_ms",
 }
 # End-to-end times: from frames in memory to the first token (the publications' time to the first
-# token), and from a file or from the cache to the whole answer. Only a profile has times of one
-# method and one question alone, which may be added.
+# token), and from a file or from the cache to the whole answer. Only profiles have them: in
+# throughput mode methods and questions share work, so the times of stages cannot be added.
 FIRST_TOKEN = ("encode_ms", "compress_ms", "ttft_ms")
 END_TO_END = {
     "first_token": FIRST_TOKEN,
     "answer_from_file": ("decode_video_ms", *FIRST_TOKEN, "decode_ms"),
     "answer_from_cache": ("cache_read_ms", "ttft_ms", "decode_ms"),
 }
-# Times of `compress` for the later questions of a clip.
+# Stage of `Measurements`: `compress` for all but the first question of a clip, by methods that read
+# the question.
 _LATER = "compress for later questions"
 _STAGES = (*CLIP_STAGES, *QUESTION_STAGES, *END_TO_END)
 _TOKENS = ("tokens_total", "tokens_kept", "tokens_with_newlines", "clip_text_tokens")
@@ -54,30 +55,33 @@ _NUMBERS = (
 )
 _NUM_EXAMPLES, _EXAMPLE_LENGTH = 2, 40
 _NAMED_CLIPS = 5
-# Quantiles are those of the first answers, at least so many.
+# Times are kept for quantiles until this many answers have been added; means cover all answers.
 _MOST_TIMED = 10_000_000
 
-# The columns of a clip under a cell.
+# The columns that identify a clip under a method (cell).
 _PAIR = ["clip", "cell"]
-# Benchmark and name of a cell; `_RUN` is the number of what all cells share.
+# Benchmark and name of a cell.
 Cell = tuple[str, str]
-_RUN = -1
+# Cells are numbered from 0. `_RUN` stands for measurements that all cells share, `_UNKNOWN` for a
+# cell without answers.
+_RUN, _UNKNOWN = -1, -2
 
 
 class Measurements:
     """Sums and measured times of every cell.
 
     Latencies count measurements, not rows: decoding, vision and compression once per clip and only
-    where this run did them. In throughput mode a clip's first question pays for the prefix.
+    where this run did them. In throughput mode the questions about a clip share its prefill, which
+    is counted once, with the clip's first question.
 
     Args:
-        profile: Whether every question was measured alone.
+        profile: Whether the run is a profile, which measures every question alone.
     """
 
     def __init__(self, *, profile: bool) -> None:
         self._cells: dict[Cell, int] = {}
         self._profile = profile
-        # One decode and, but for a profile, one encoder pass serve all methods.
+        # Stages that run once for all methods; a profile encodes again for every method.
         self._shared = ("decode_video",) if profile else ("decode_video", "vision")
         # (Name of a quantity, number of a cell) -> its sum, and the number of its values.
         self._sums: Counter[tuple[str, int]] = Counter()
@@ -89,12 +93,13 @@ class Measurements:
         # (Cell, length of the prompt, visual tokens in it) -> number of answers.
         self._lengths: Counter[tuple[int, int, int]] = Counter()
         self._rules: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        self._unread: defaultdict[int, dict[str, None]] = defaultdict(dict)
+        # Examples of replies that could not be parsed.
+        self._unparsed: defaultdict[int, dict[str, None]] = defaultdict(dict)
         # Failed answers by status, error and clip.
         self._failures: list[pd.Series[int]] = []
 
     def add(self, answers: AnswerColumns) -> None:
-        """Take the answers about some clips, which come in no other table."""
+        """Add a table of answers; it must hold all answers about each of its clips."""
         numbers = [self._cells.setdefault(name, len(self._cells)) for name in answers.cell_names]
         rows = pd.DataFrame({name: answers.numbers(name) for name in _NUMBERS})
         rows["clip"] = answers.clips
@@ -141,7 +146,8 @@ class Measurements:
         for stage, column in CLIP_STAGES.items():
             own = encoded if stage in ("decode_video", "vision") else computed
             self._measure(stage, own, column)
-        # Methods that read the question prune a clip once per text; equal texts have one time.
+        # Methods that read the question prune a clip once per distinct text; answers with equal
+        # texts repeat the same time.
         texts = pruned.drop_duplicates([*_PAIR, "compress_ms"])
         self._measure(_LATER, texts.drop(computed.index), "compress_ms")
         self._sum("encode_tflops", encoded, "encode_tflops")
@@ -152,7 +158,7 @@ class Measurements:
             each = stage == "decode" or (self._profile and stage != "cache_read")
             self._measure(stage, reached if each else paying, column)
         if self._profile:
-            # Reading the cache is measured with the first question; the others wait as long.
+            # Only the first question has the time of reading the cache; it is added to the others.
             read = reached.groupby(_PAIR)["cache_read_ms"].transform("first")
             waited = reached.assign(cache_read_ms=read)
             for stage, columns in END_TO_END.items():
@@ -173,12 +179,13 @@ class Measurements:
             before, first_owner = self._peaks.get(cell, (0.0, owner))
             self._peaks[cell] = max(before, peak), first_owner
 
-    def _add_replies(self, rows: pd.DataFrame, unread: pd.DataFrame) -> None:
+    def _add_replies(self, rows: pd.DataFrame, unparsed: pd.DataFrame) -> None:
+        """Count the parsing rules of replies, and keep examples of replies without one."""
         read = rows[["cell", "reading_rule"]].dropna()
         for cell, rule in zip(read["cell"], read["reading_rule"], strict=True):
             self._rules[cell][rule] += 1
-        for cell, text in zip(unread["cell"], unread["text"].astype(object), strict=True):
-            if len(own := self._unread[cell]) < _NUM_EXAMPLES:
+        for cell, text in zip(unparsed["cell"], unparsed["text"].astype(object), strict=True):
+            if len(own := self._unparsed[cell]) < _NUM_EXAMPLES:
                 own[" ".join(str(text or "").split())[:_EXAMPLE_LENGTH]] = None
 
     def totals(
@@ -186,7 +193,7 @@ class Measurements:
     ) -> dict[str, Any]:
         """Cache, memory and latencies of a cell; `None` for all cells together.
 
-        The memory is the largest of a clip, or `peak_gib` if no answer states any.
+        The memory is the largest peak of a clip, or `peak_gib` if no answer has one.
         """
         cells = self._numbers(cell)
         peaks = [self._peaks[one] for one in cells if one in self._peaks]
@@ -201,8 +208,7 @@ class Measurements:
     def tokens(self, cell: Cell) -> dict[str, Any]:
         """Tokens of a cell, summed over the clips that were encoded.
 
-        `tokens_with_newlines` is `None` where an answer does not say, as in runs of earlier
-        versions.
+        `tokens_with_newlines` is `None` if an answer lacks it, as in runs of earlier versions.
         """
         cells = self._numbers(cell)
         found: dict[str, Any] = {name: int(self._total(name, cells)) for name in _TOKENS}
@@ -212,7 +218,7 @@ class Measurements:
 
     def _numbers(self, cell: Cell | None) -> list[int]:
         """Numbers of a cell, or of all."""
-        return list(self._cells.values()) if cell is None else [self._cells.get(cell, -2)]
+        return list(self._cells.values()) if cell is None else [self._cells.get(cell, _UNKNOWN)]
 
     def _total(self, name: str, cells: Sequence[int]) -> float:
         return math.fsum(self._sums[name, one] for one in cells)
@@ -226,7 +232,7 @@ class Measurements:
         counts: quantities.QuestionCounts | None = None,
         wall_s: float | None = None,
     ) -> quantities.Throughput:
-        """Rates over the wall time of the whole run; cells of a sweep overlap and have none."""
+        """Rates over the wall time of the run; `None` for a cell of a sweep, as cells overlap."""
         cells = self._numbers(cell)
         seconds = self._total("generated_ms", cells) / 1000
         tokens = self._total("later_tokens", cells) / seconds if seconds else None
@@ -271,10 +277,10 @@ class Measurements:
         return found
 
     def readings(self, cell: Cell) -> quantities.Readings:
-        """How the replies of a cell were read."""
+        """Parsing rules of a cell's replies, and examples of replies that could not be parsed."""
         (number,) = self._numbers(cell)
         rules = dict(self._rules[number].most_common())
-        return quantities.Readings(rules, tuple(self._unread[number]))
+        return quantities.Readings(rules, tuple(self._unparsed[number]))
 
 
 def first_token_ms(latency: quantities.Latencies) -> float | None:

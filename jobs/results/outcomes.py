@@ -81,7 +81,7 @@ class Outcomes:
         self._answers: defaultdict[str, list[pd.DataFrame]] = defaultdict(list)
 
     def add(self, answers: AnswerColumns) -> None:
-        """Take the answers about some clips of this benchmark, which come in no other table."""
+        """Add answers of this benchmark; they must be all answers about each of their clips."""
         keys = question_keys(answers.table)
         numbers, unique_keys = pd.factorize(keys)
         first = np.unique(numbers, return_index=True)[1]

@@ -159,7 +159,7 @@ def _counts(outcomes: Outcomes, cells: Sequence[str]) -> QuestionCounts:
 
 
 class Reduction:
-    """What is kept of answers: outcomes per question, and sums per cell.
+    """Accumulates answers part by part: outcomes per question, and sums per cell.
 
     Args:
         mode: `"throughput"` or `"profile"`; decides what counts as a measurement.
@@ -177,7 +177,7 @@ class Reduction:
         self.num_answers = 0
 
     def add(self, table: pa.Table) -> None:
-        """Take the answers about some clips, which come in no other table."""
+        """Add a table of answers; it must hold all answers about each of its clips."""
         for name in table["benchmark"].unique().to_pylist():
             answers = AnswerColumns(table.filter(pc.equal(table["benchmark"], name)))
             outcomes = self.outcomes.setdefault(name, Outcomes(name, profile=self.profile))

@@ -108,7 +108,6 @@ def model_of(job: Job, address: str | None = None) -> ModelSpec:
         revision=section.revision,
         saliency_from=_absolute(section.saliency_from),
         encode_batch=section.encode_batch,
-        compile=section.compile,
         engine=job.engine,
         **{**_of_harness(job, chosen), **chosen},
     )

@@ -195,7 +195,7 @@ class ActorMemory:
 
 
 def encoder_memory(encoder: VisionEncoder, device: str) -> ActorMemory:
-    """Estimate the memory of an actor with the vision half.
+    """Estimate the memory of an actor with the vision encoder.
 
     Args:
         encoder: Loaded on the device `meta`.
@@ -237,7 +237,7 @@ def language_memory(
     prompts: int = 1,
     batch_tokens: int | None = None,
 ) -> ActorMemory:
-    """Estimate the memory of an actor with the language half.
+    """Estimate the memory of an actor with the language model.
 
     Args:
         model: On the device `meta`; `None` counts the weights from the shape alone.

@@ -92,8 +92,8 @@ def source_fingerprint(path: str, hash_content: bool = False) -> str:
 
     By default from absolute path, size and modification time: one system call, and a replaced file
     is another source. With `hash_content` from the bytes: slower, and the same on every machine and
-    at every path. Files that are decoded differently than by earlier versions are other sources
-    than they were (`readers.revision`).
+    at every path. Files that this version decodes differently than earlier ones get another
+    fingerprint than before (`decoding_revision`).
 
     Raises:
         SourceMissingError: If there is nothing at `path` that can be read as a video.

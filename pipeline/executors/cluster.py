@@ -31,7 +31,8 @@ def raise_if_unreachable(address: str | None) -> None:
     """Check that the port is open, because Ray would try an unreachable address for minutes.
 
     Args:
-        address: `None`, `"auto"`, `host:port` or `ray://host:port`; the first two are not checked.
+        address: `host:port` or `ray://host:port`; `None`, `"auto"`, `"local"` and addresses without
+            a port are not checked.
 
     Raises:
         ClusterError: If nothing listens at the address, or it is invalid.
@@ -159,9 +160,10 @@ LOOK_EVERY_S = 5.0
 
 
 class RoomWatch:
-    """Checks every few seconds whether the pools still fit the cluster; call it often.
+    """Checks every few seconds whether the cluster still has the resources for all pools.
 
-    The remaining workers continue; the job is ended only if it also gets no results.
+    Call it often. After the loss of a node the remaining workers continue; the job is ended only if
+    it also gets no results for `timeout_s`.
 
     Args:
         nodes: Returns the resources of the living nodes.
@@ -181,13 +183,13 @@ class RoomWatch:
         self._check = check
         self._timeout_s = timeout_s
         self._clock = clock
-        self._looked = clock.monotonic()
-        self._lost: float | None = None
-        self._progress = self._looked
+        self._last_check = clock.monotonic()
+        self._lost_since: float | None = None
+        self._last_result = self._last_check
 
     def progressed(self) -> None:
         """Record that a result arrived."""
-        self._progress = self._clock.monotonic()
+        self._last_result = self._clock.monotonic()
 
     def __call__(self) -> None:
         """Check the cluster if the interval has passed.
@@ -196,23 +198,23 @@ class RoomWatch:
             ClusterError: If the pools have not fitted the cluster for too long.
         """
         now = self._clock.monotonic()
-        if now - self._looked < LOOK_EVERY_S:
+        if now - self._last_check < LOOK_EVERY_S:
             return
-        self._looked = now
+        self._last_check = now
         try:
             self._check(self._nodes())
         except PoolError as error:
-            if self._lost is None:
-                self._lost = now
+            if self._lost_since is None:
+                self._lost_since = now
                 logger.warning(
                     "a node was lost: %s; waiting %g s for another one", error, self._timeout_s
                 )
-            if now - max(self._lost, self._progress) >= self._timeout_s:
+            if now - max(self._lost_since, self._last_result) >= self._timeout_s:
                 raise ClusterError(
                     f"a node was lost and none came in its place within cluster.lost_timeout_s = "
                     f"{self._timeout_s:g} s: {error}"
                 ) from error
-        except Exception as error:  # Ray reports the reason itself
+        except Exception as error:  # the job's own calls to Ray report it
             logger.debug("the nodes are not known: %s", error)
         else:
-            self._lost = None
+            self._lost_since = None

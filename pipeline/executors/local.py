@@ -45,8 +45,9 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
     except DeviceError as error:
         raise WorkerError(
             f"the GPU failed on clip {stages.last[1]} of {stages.last[0]}, or on one that was "
-            f"answered beside it ({error}), and is lost for this process; continue with --resume, "
-            "or set executor to ray, which starts another process and gives a clip up in the end"
+            f"answered beside it ({error}); this process cannot use it any more; continue with "
+            "--resume, or set executor to ray, which restarts workers and marks a clip as failed "
+            "after several attempts"
         ) from error
 
 
@@ -83,7 +84,7 @@ class _Stages:
                 yield done
 
     def _through(self, stage: Stage, clip: Clip) -> Clip:
-        """Run one clip through a stage, if it goes through it."""
+        """Run one clip through a stage; return it unchanged if the stage does not take it."""
         if not stage.takes(clip):
             return clip
         (done,) = self._start(stage)([clip])
@@ -93,19 +94,19 @@ class _Stages:
         """Start a stage unless it is started.
 
         Raises:
-            WorkerError: If its half of the model does not fit into the GPU's memory.
+            WorkerError: If the vision encoder or language model does not fit into GPU memory.
         """
         if stage.name not in self._started:
             try:
                 run = stream_of(stage.start(self.plan, self.settings))
                 self._started[stage.name] = Metered(run, stage.name, self.board)
             except RuntimeError as error:
-                if type(error).__name__ != "OutOfMemoryError":  # torch's, not loaded for decoding
+                if type(error).__name__ != "OutOfMemoryError":  # by name: torch may not be loaded
                     raise
                 reason = " ".join(str(error).split())[:200]
                 raise WorkerError(
                     f"no GPU has room for the {HALVES.get(stage.name, stage.name)} ({reason}); set "
-                    "model.dtype to bfloat16, or executor to ray with pools that give each half a "
-                    "GPU, or model.device to cpu"
+                    "model.dtype to bfloat16, or executor to ray with one GPU for the vision "
+                    "encoder and one for the language model (pools), or model.device to cpu"
                 ) from error
         return self._started[stage.name]

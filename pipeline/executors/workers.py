@@ -183,7 +183,7 @@ class StageActor:
         pool: Pool of the actor.
 
     Raises:
-        PoolError: If its half of the model does not fit into the GPU's memory.
+        PoolError: If the vision encoder or language model does not fit into GPU memory.
     """
 
     def __init__(

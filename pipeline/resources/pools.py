@@ -169,7 +169,7 @@ def _reserve(needs: Mapping[str, float], free: Sequence[dict[str, float]]) -> bo
     return False
 
 
-# Stage -> half of the model that its actors hold.
+# Stage -> the part of the model that its actors hold.
 HALVES: Mapping[str, str] = MappingProxyType(
     {"compress": "vision encoder", "answer": "language model"}
 )
@@ -198,7 +198,7 @@ def placed(model: ModelSpec, settings: Settings, stage: str) -> ModelSpec:
 
 
 def reserves_gpus(pools: Pools) -> bool:
-    """Whether the workers of any half of the model reserve GPUs."""
+    """Whether the workers of any part of the model reserve GPUs."""
     return any(getattr(pools, stage).num_gpus > 0 for stage in HALVES)
 
 
@@ -243,7 +243,7 @@ _CONTEXT = 2**29
 
 @contextmanager
 def room_for(stage: str, pool: ActorPool, model: ModelSpec | None) -> Iterator[None]:
-    """Context manager for loading a half of the model into the GPU memory that a pool reserves.
+    """Context manager for loading a part of the model into the GPU memory that a pool reserves.
 
     A process that reserves a fraction of a GPU cannot allocate more than that share from then on,
     so workers that share a GPU do not use each other's memory.

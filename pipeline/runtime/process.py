@@ -8,7 +8,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
+# psutil is imported in functions, so that a command without the extras can name the missing one.
 
 
 def host() -> str:
@@ -43,6 +43,8 @@ def machine() -> str:
 
 def is_running(pid: int) -> bool:
     """Whether a process of this machine exists and is no zombie."""
+    import psutil
+
     try:
         return bool(psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
     except psutil.Error:
@@ -55,6 +57,8 @@ def end_descendants() -> None:
     Ray's agents are not children of ours; they notice the end of their parents, but look for them
     for a minute.
     """
+    import psutil
+
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             child.kill()

@@ -76,7 +76,7 @@ class ProfileCompression(CompressVideo):
 class ProfileAnswers(AnswerQuestions):
     """Like `AnswerQuestions`, but adds the measurements of `ProfileCompression` and peak memory.
 
-    The peak is the larger one of compressing and answering, with both halves of the model loaded.
+    The peak is the larger one of compressing and answering, with encoder and language model loaded.
     """
 
     def __init__(self, model: ModelSpec, *args: Any, **options: Any) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # imported only when a file is opened, because the import is 
 
 @dataclass(frozen=True)
 class Disk:
-    """The local disk, by absolute path, with the methods of `ObjectStore`.
+    """The local disk with the methods of `ObjectStore`; all paths are absolute.
 
     The first methods are single operations that raise the operating system's errors. Tests replace
     them to simulate crashes, errors and lost unsynchronised data between any two operations.
@@ -49,7 +49,7 @@ class Disk:
         return file.stat().st_size if file.is_file() else 0
 
     def opened(self, path: str) -> pa.NativeFile:
-        """A file to read parts of."""
+        """Open a file for random access."""
         import pyarrow as pa
 
         return pa.OSFile(path)
@@ -80,7 +80,7 @@ class Disk:
         Path(path).unlink()
 
     def url(self, path: str) -> str:
-        """The path, for messages."""
+        """Name of a path in messages: the path itself, as a local disk has no URLs."""
         return path
 
     def read(self, path: str) -> bytes:
@@ -215,7 +215,7 @@ class Storage:
         return self.filesystem.read(self.path(name))
 
     def opened(self, name: str) -> pa.NativeFile:
-        """A file to read parts of; close it after use.
+        """Open a file for random access; the caller closes it.
 
         Raises:
             FileNotFoundError: If it does not exist.
@@ -238,7 +238,8 @@ class Storage:
 
         Args:
             name: Name of the file.
-            data: Content; in a store it must be unique to the caller, to tell which one succeeded.
+            data: Content. In an object store it must be unique to the caller: after a lost response
+                the stored bytes show whether this caller's request succeeded.
 
         Raises:
             FileExistsError: If the file exists.

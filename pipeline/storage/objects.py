@@ -266,7 +266,7 @@ class ObjectStore:
         return self.scheme in CONDITIONAL
 
     def url(self, path: str) -> str:
-        """The URL of a path, for messages."""
+        """URL of a path with secrets redacted, for messages."""
         return redacted(f"{self.scheme}://{path}")
 
     def _do(self, verb: str, path: str, operation: Callable[[Any], T]) -> T:
@@ -343,10 +343,10 @@ class ObjectStore:
         return bytes(self._do("read", path, lambda fs: fs.cat_file(path, start=start, end=stop)))
 
     def opened(self, path: str) -> pa.NativeFile:
-        """An object to read parts of.
+        """Open an object for random access.
 
         Raises:
-            FileNotFoundError: If it is not there.
+            FileNotFoundError: If it does not exist.
         """
         import pyarrow as pa
 

@@ -1,6 +1,7 @@
-"""A bound for methods that read the question: it knows which tokens show what is asked.
+"""`Oracle`: an upper bound for methods that read the question.
 
-It exists for analyses of the built-in benchmark alone, and recipes name it as
+It knows which tokens show the object that a question is about, from the ground truth of the
+built-in benchmark `shapes`, and works only there. Recipes name it as
 `tango_core.analysis.oracle:Oracle`.
 """
 
@@ -28,8 +29,8 @@ from tango_core.types import Question, VisualFeatures
 class Oracle(Compressor):
     """Keep round(retention * T * L) tokens, first those that show the object of the question.
 
-    Tokens are taken from all frames in turn. What is left of the budget, and all of it where no
-    object answers the question, is spread evenly over the other tokens.
+    Tokens of the object are taken from all frames in turn. The rest of the budget (all of it if the
+    question is about no object) is spread evenly over the other tokens.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
@@ -37,7 +38,7 @@ class Oracle(Compressor):
 
     @property
     def question_field(self) -> QuestionField:
-        """See `Compressor`: tokens of the object have positive values, larger ones come first."""
+        """See `Compressor`; `saliency` is positive for the object's tokens and orders them."""
         return "saliency"
 
     def question_text(self, question: Question) -> str:
@@ -47,10 +48,10 @@ class Oracle(Compressor):
     def with_question(
         self, features: VisualFeatures, text: str, embed: Callable[[str], Tensor]
     ) -> VisualFeatures:
-        """See `Compressor`.
+        """See `Compressor`; `text` is the question's id.
 
         Raises:
-            InputError: If the clip is none of the built-in benchmark.
+            InputError: If the clip is not of the built-in benchmark.
         """
         clip = clip_of("-".join(text.split("-")[:3]))
         (question,) = (one for one in questions(clip) if one.id == text)

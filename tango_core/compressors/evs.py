@@ -69,7 +69,7 @@ def _changes(tokens: Tensor) -> Tensor:
     changed, so that ties between repeated frames are broken by position and not by rounding.
     """
     changes = tokens.new_empty(len(tokens) - 1, tokens.shape[1], dtype=torch.float32)
-    # Frame by frame, because two frames fit the cache and a clip does not.
+    # Frame by frame, because two frames fit the CPU's cache and a clip does not.
     before = F.normalize(tokens[0].float(), dim=-1)
     for frame in range(len(changes)):
         after = F.normalize(tokens[frame + 1].float(), dim=-1)

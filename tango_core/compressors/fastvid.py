@@ -200,7 +200,8 @@ class FastVID(Compressor):
             anchors = spatial[first:last] + at_frames[first:last, None] * tokens_per_frame
             is_padding = spatial[first:last] == tokens_per_frame
             rows = slice(start * tokens_per_frame, stop * tokens_per_frame)
-            # For every anchor frame the salient tokens (or also its anchors) are not merged.
+            # Tokens of the segment that an anchor frame does not merge: all salient ones and, in
+            # `"segment"`, the frame's own anchors.
             left_out = sum(salient[start:stop]) * (last - first)
             if self.variant == "segment":
                 left_out += sum(counts[first:last])

@@ -92,7 +92,6 @@ def describe_model(
     sinks: str | None = None,
     sampling: Sampling | None = None,
     encode_batch: EncodeBatch = "auto",
-    compile: bool = False,
     engine: EngineName = "native",
     **options: Any,
 ) -> ModelSpec:
@@ -117,9 +116,6 @@ def describe_model(
             VLMEvalKit's rule for the family.
         encode_batch: Frames that go through the tower together; `"auto"` is what fits into the
             free memory of its device. It limits memory and changes tokens only by rounding.
-        compile: Whether the blocks of the tower and the layers of the language model are compiled
-            (`torch.compile`), which changes both by rounding. If torch cannot compile, a warning is
-            logged and nothing is compiled.
         engine: What generates replies: this package's `"native"`, or `"vllm"`, for families whose
             tokens have one position each and methods before the language model; vLLM must be
             installed where the language model is loaded.
@@ -148,8 +144,6 @@ def describe_model(
         raise_unless_one_of(setting, value, allowed)
     if encode_batch != "auto" and (not isinstance(encode_batch, int) or encode_batch < 1):
         raise InputError(f"model.encode_batch must be auto, 1 or larger, got {encode_batch!r}")
-    if type(compile) is not bool:
-        raise InputError(f"model.compile must be true or false, got {compile!r}")
     family = entry.load_family()
     if engine not in family.engines:
         raise InputError(f"engine {engine} does not serve model {name}; set engine to native")
@@ -178,7 +172,6 @@ def describe_model(
         spec,
         frames=replace(spec.frames, sampling=sampling or spec.frames.sampling),
         encode_batch=encode_batch,
-        compile=compile,
         source_digest=entry.digest_of_sources(),
         engine=engine,
         sinks=own_sinks,

@@ -275,8 +275,6 @@ class ModelSpec:
         sinks: Positions that attract attention in every clip; `None` for the encoder's default.
         encode_batch: Frames that go through the tower together, or `"auto"` (resolved in the
             process that encodes, see `towers/encoder.py`); not part of the identity.
-        compile: Whether `torch.compile` is used where it pays (`kernels.py`); like the
-            device, not part of the identity.
         companions: Number of rows per token that are added after the first layers (DeepStack).
         source_digest: Digest of the sources of a family from outside this package; `None` for the
             families of this package.
@@ -299,13 +297,12 @@ class ModelSpec:
     grid: tuple[int, int] | None = None
     sinks: SinkList | None = None
     encode_batch: EncodeBatch = "auto"
-    compile: bool = False
     companions: int = 0
     source_digest: str | None = None
     engine: EngineName = "native"
 
     def identity(self) -> dict[str, Any]:
-        """Fields of the cache fingerprint, without device, compiler and locations.
+        """Fields of the cache fingerprint, without device and locations.
 
         `digest` covers the second checkpoint too. The version of the video decoder is included,
         because another version may decode different frames. `pooling` is included for every model

@@ -1,6 +1,6 @@
-"""The language half of every family: stock layers, output projection, layout and engine.
+"""The language half of every family: layers of transformers, output projection, layout and engine.
 
-And the input embeddings of a question, which need no layers.
+Also loads the input embeddings of the tokens of a question alone, which need no layers.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def load_language_half(
         weights = LanguageWeights(config, config.tie_word_embeddings and not stored, tensors)
         engine = VllmEngine(spec, weights, layout.decode, eos_ids)
     else:
-        engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
+        engine = NativeEngine(half, layout.decode, eos_ids)
     return LayoutAndEngine(spec, layout, engine)
 
 

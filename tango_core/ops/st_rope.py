@@ -127,13 +127,14 @@ def rotation_buffer(shape: Sequence[int], tables: RotationTables) -> Tensor:
 
 
 def rotate(tokens: Tensor, rotations: Sequence[Tensor], out: Tensor) -> None:
-    """Rotate the last sections of some tokens, one per entry, and copy what comes before them.
+    """Rotate the last `len(rotations)` sections of tokens, and copy the sections before them.
 
     Args:
         tokens: (..., D) float32, of any norm.
-        rotations: (2, ..., d / 2) cosines and sines of consecutive sections, each broadcasting
-            against (..., d / 2). All three sections rotate the whole token; row and column alone
-            leave the time section unchanged, for tokens that are only compared within their frame.
+        rotations: Cosines and sines, (2, ..., d / 2) for each section, which broadcast against
+            (..., d / 2). With three entries (time, row, column) the whole token is rotated. With
+            two (row, column) the time section is copied unchanged, for tokens that are only
+            compared within their frame.
         out: (..., 6, d / 2 or more) of a `rotation_buffer`; written to.
     """
     halves = [table.shape[-1] for table in rotations for _ in range(2)]

@@ -14,20 +14,25 @@ import numpy.typing as npt
 from tango_core.errors import InputError
 from tango_core.local_files import open_regular
 
+# Part of the fingerprint of the files that `decoding_revision` lists, so that tokens cached by
+# versions that decoded them otherwise are not used.
 REVISION = "frames-2"
 
-_INDEX_AT_MOST = 1 << 26
+_INDEX_AT_MOST = 1 << 26  # bytes
+# Codec configuration of H.264 with the profile High 4:4:4 Predictive (0xf4).
 _HIGH_444_MP4 = re.compile(rb"avcC\x01\xf4")
 _HIGH_444_MATROSKA = re.compile(rb"\x63\xa2[\x40-\xff][\x00-\xff]{0,3}?\x01\xf4", re.DOTALL)
+# Names of codecs whose streams have frames that are decoded and not displayed.
 _HIDDEN_FRAMES = re.compile(rb"VP[89]0")
 
-_READ_AT_MOST = 1 << 20
+_READ_AT_MOST = 1 << 20  # bytes
 _FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
 _BOXES_AT_MOST = 10_000  # limits for damaged files
 _SAMPLES_AT_MOST = 1 << 24
 _NOTHING = memoryview(b"")
 Ticks = npt.NDArray[np.int64]
-# Version, flags, times, track, reserved and duration; layer, group, volume; then the matrix.
+# Box `tkhd`: version, flags, times, track number and duration (version 1 has 64-bit times); layer,
+# group and volume; then the display matrix, which is captured.
 _TRACK_HEADER = re.compile(
     rb"tkhd(?:\x00[\x00-\xff]{23}|\x01[\x00-\xff]{35})[\x00-\xff]{16}([\x00-\xff]{36})"
 )
@@ -84,7 +89,7 @@ def sample_times(path: str, track: int) -> tuple[Ticks, Ticks] | None:
 
 
 def _boxes(content: memoryview, name: bytes) -> Iterator[memoryview]:
-    """Yield the contents of the boxes with a name that lie directly in a box."""
+    """Yield the contents of the boxes called `name` at the top level of `content`."""
     while len(content) >= 8:
         size, begin = int.from_bytes(content[:4]), 8
         if size == 1:
@@ -97,7 +102,7 @@ def _boxes(content: memoryview, name: bytes) -> Iterator[memoryview]:
 
 
 def _run_lengths(table: memoryview) -> Ticks:
-    """Expand a table of (count, value) behind version, flags and number of rows."""
+    """(n,) values of a run-length table: version and flags, number of rows, (count, value) rows."""
     rows = np.frombuffer(table[8:], ">i4", 2 * int.from_bytes(table[4:8])).reshape(-1, 2)
     if rows[:, 0].min(initial=0) < 0 or rows[:, 0].sum() > _SAMPLES_AT_MOST:
         raise InputError("damaged")
@@ -123,11 +128,11 @@ def _movie_header(file: BinaryIO, at_most: int = _READ_AT_MOST) -> memoryview:
 
 
 def decoding_revision(path: str | os.PathLike[str]) -> str:
-    """Revision of decoding behaviour that affects a file, for its identity; "" for most files.
+    """`REVISION` for files that earlier versions of this package decoded differently, else "".
 
-    Affected are H.264 4:4:4 (by whichever encoder; its version lies in the stream), AVI with
-    dropped frames, with codecs that have hidden ones, or without an index that tells, and mp4 that
-    is displayed mirrored.
+    These are: H.264 4:4:4 (of any encoder, because its version is not in the header); AVI with
+    dropped frames, with a codec that has frames that are not displayed (VP8, VP9), or without an
+    index that lists dropped frames; and mp4 that is displayed mirrored.
     """
     try:
         with open_regular(path) as file:
@@ -137,7 +142,7 @@ def decoding_revision(path: str | os.PathLike[str]) -> str:
 
 
 def _is_concerned(file: BinaryIO) -> bool:
-    """Check whether the file is affected, by its format."""
+    """Whether a file is one of those that `decoding_revision` lists."""
     head = file.read(12)
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         return _has_gaps(file)

@@ -1,6 +1,7 @@
-"""Frame readers with the optional decoders: decord, exact on some files, and torchcodec.
+"""Frame readers with the optional decoders decord and torchcodec.
 
-decord is the library of the published pipelines; torchcodec is the only decoder that loads torch.
+decord is the library of the published pipelines; on some files it returns neighbouring frames
+(`PacketIndex.decord_doubt`). torchcodec is the only decoder that loads torch.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MODULES = {
     "torchcodec": _TORCHCODEC,
     "torchcodec_cuda": _TORCHCODEC,
 }
-# Below the distance of frames at 500 per second, above the rounding of time stamps.
+# The frame interval at 500 frames per second; larger than the rounding error of time stamps.
 _TIME_TOLERANCE_S = 2e-3
 
 
@@ -94,7 +95,7 @@ class _RandomAccessReader(reader.FrameReader):
 
 
 class DecordReader(_RandomAccessReader):
-    """Random access by decord.
+    """Reads frames by index with decord.
 
     An open reader decodes ahead without bound (over 1 GB within seconds on a 720p file), so it must
     be closed as soon as the last frame is decoded.
@@ -111,7 +112,7 @@ class DecordReader(_RandomAccessReader):
                 decord's. Without them decord's own count and times are used.
 
         Raises:
-            ReaderError: If decord cannot open the file, or counts other frames than `times` has.
+            ReaderError: If decord cannot open the file, or counts another number than `times`.
             DecoderUnavailableError: If decord is not installed.
         """
         super().__init__(path)
@@ -140,15 +141,16 @@ class DecordReader(_RandomAccessReader):
         picture: Picture = self._decoder[index].asnumpy()
         if picture.ndim != 3 or picture.shape[2] != 3:
             raise ReaderError(
-                f"{self.path}: decord gives no RGB picture of it; use decode.decoder: auto"
+                f"{self.path}: decord does not return RGB frames; use decode.decoder: auto"
             )
         return picture
 
 
 class TorchcodecReader(_RandomAccessReader):
-    """Random access by torchcodec in exact mode, which scans all packets first.
+    """Reads frames by index with torchcodec in exact mode, which scans all packets first.
 
-    `torchcodec_cuda` decodes on the GPU (NVDEC), whose colours may differ by a few of 255.
+    `torchcodec_cuda` decodes on the GPU (NVDEC); values of 0 to 255 may differ by a few from the
+    CPU's.
     """
 
     def __init__(self, path: str, index: PacketIndex, library: str):
@@ -178,7 +180,8 @@ class TorchcodecReader(_RandomAccessReader):
     def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
         """Yield the frames at `indices`; see `FrameReader`."""
         if len(indices) and indices[0] > 0:
-            # The first packet contains the encoder's version; see `pyav.IndexedReader`.
+            # Decode the first packet: it contains the encoder's version, by which the decoder works
+            # around faults of old encoders (`pyav.IndexedReader`).
             next(super().fetch(np.zeros(1, dtype=np.int64)))
         yield from super().fetch(indices)
 

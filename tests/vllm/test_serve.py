@@ -305,3 +305,22 @@ def test_a_dry_run_prints_the_command_and_the_names_of_the_clips(served, capsys)
     assert [one.strip() for one in clips] == [
         f"tango://KEY/{one}" for one in ("full", "uniform/0.1", "uniform/0.5")
     ]
+
+
+def test_replies_are_streamed(served):
+    server, _ = served
+    key, cell, prompt, text, _ = prompts_of(served)[-1]
+    parts = [
+        {"type": "video_url", "video_url": {"url": url(key, cell)}},
+        {"type": "text", "text": prompt.after},
+    ]
+    (model,) = httpx.get(f"{server.url}/v1/models", timeout=30).json()["data"]
+    content = {"model": model["id"], "messages": [{"role": "user", "content": parts}]}
+    content |= {"max_tokens": 16, "stream": True}
+    reply = httpx.post(f"{server.url}/v1/chat/completions", json=content, timeout=120)
+    lines = [line[6:] for line in reply.text.splitlines() if line[:6] == "data: "]
+    assert lines.pop() == "[DONE]"
+    pieces = [json.loads(line)["choices"][0]["delta"].get("content") or "" for line in lines]
+    assert not prompt.before
+    assert len(pieces) > 1
+    assert "".join(pieces).strip() == text

@@ -18,8 +18,8 @@ about 1,417 short videos of people, objects and figures: 1,484 questions; lmms-e
 frames.
 
 Prompts and rules: lmms-eval 75571cfe, `lmms_eval/tasks/{egoschema,nextqa,tomato}`. VLMEvalKit
-e8e78f05 has none of the three: under its name a question is put in the same words, and there is no
-harness's score.
+e8e78f05 has none of the three: its protocol uses the same prompts here, and no score of a harness
+is computed.
 """
 
 from __future__ import annotations

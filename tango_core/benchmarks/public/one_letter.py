@@ -19,8 +19,8 @@ solve: 2,525 questions in the format of MVBench. Two tasks ask about a part of a
 shown here, as the authors do; lmms-eval shows the whole file.
 
 Prompts and rules: lmms-eval 75571cfe, `lmms_eval/tasks/{lvbench,motionbench,perceptiontest/val,
-tvbench}`. VLMEvalKit e8e78f05 has none of the four: under its name a question is put in the same
-words, and there is no harness's score.
+tvbench}`. VLMEvalKit e8e78f05 has none of the four: its protocol uses the same prompts here, and no
+score of a harness is computed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _META = "video_info.meta.jsonl"
 
 
 class _OptionallyGrouped(annotated.AnnotatedBenchmark):
-    """A benchmark whose rows may state several values of a group, or none."""
+    """A benchmark whose rows may have no value, or a list of values, in a group column."""
 
     def _groups(self, row: tables.Row) -> dict[str, str]:
         found = {group: row.get(column) for group, column in self.group_columns.items()}
@@ -55,7 +55,7 @@ class _OptionallyGrouped(annotated.AnnotatedBenchmark):
         }
 
 
-# Without a full stop at the end.
+# lmms-eval's prompt has no full stop at the end.
 LVBENCH = PromptTemplate(
     "{question}\n{options}\nAnswer the question with the option letter", option=BRACKETED
 )
@@ -114,10 +114,10 @@ _PHRASES = ("THE BEST ANSWER IS", "THE CORRECT ANSWER IS", "THE ANSWER IS", "BES
 
 
 def motionbench_letter(reply: str) -> str:
-    """The letter that MotionBench's task reads behind the reasoning, or "", whatever the case.
+    """The upper-case letter that MotionBench's task reads after `</think>`, or "".
 
-    The first from A to F that stands alone, else one before a full stop, a bracket or a colon, else
-    the first of any word: "Nothing else" is E.
+    Case is ignored. It is the first letter from A to F that stands alone, else the first one before
+    a full stop, a bracket or a colon, else the first one in any word: "Nothing else" gives E.
     """
     text = reply.split("</think>")[-1].strip().upper()
     for phrase in (*_PHRASES, "ANSWER:"):
@@ -142,8 +142,8 @@ def motionbench_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
 class MotionBenchBenchmark(annotated.AnnotatedBenchmark):
     """MotionBench from the authors' `video_info.meta.jsonl`.
 
-    `"dev"` and the recipe's default name `"test"` are the questions with a public answer; `"all"`
-    are all, whose replies are recorded and not scored.
+    The splits `"dev"` and `"test"` (the recipe's default) are the questions with a public answer.
+    `"all"` are all questions; their replies are recorded and not scored.
     """
 
     name = "motionbench"
@@ -160,7 +160,7 @@ class MotionBenchBenchmark(annotated.AnnotatedBenchmark):
     id_column = "uid"
     group_columns: ClassVar = {"type": "question_type", "video_type": "video_type"}
     splits: ClassVar = {"test": 4018, "dev": 4018, "all": 8052}
-    # That of other tasks for a failed question names a letter by these rules.
+    # Empty, because `motionbench_letter` would read a letter in the default text (`NOT_LOADED`).
     protocols: ClassVar = of_lmms_eval(
         MOTIONBENCH, partial(letter_score, motionbench_letter), max_new_tokens=64, failed_reply=""
     )
@@ -196,7 +196,7 @@ PERCEPTIONTEST = PromptTemplate(f"{{question}}\n{{options}}\n{protocol.LETTER_PL
 
 
 def perceptiontest_letter(reply: str) -> str:
-    """The first capital from A to D that stands alone, or "": "A dog" is A."""
+    """The first upper-case letter from A to D that stands alone, or ""; "A dog" gives A."""
     found = re.search(r"\b([A-D])\b", reply)
     return found[1] if found else ""
 
@@ -278,10 +278,10 @@ TVBENCH = PromptTemplate("{question}\n{options}\nAnswer with the option letter o
 
 
 def tvbench_letter(reply: str, choices: Sequence[str]) -> str:
-    """The letter that TVBench's task reads, or "", whatever the case: "a dog" is A.
+    """The upper-case letter that TVBench's task reads, or "".
 
-    The first letter that stands alone, else a letter that begins the reply ("Cats" is C), else the
-    only option whose text is a part of it.
+    Case is ignored. It is the first letter that stands alone ("a dog" gives A), else the first
+    letter of the reply ("Cats" gives C), else the only option whose text occurs in the reply.
     """
     upper, letters = reply.strip().upper(), LETTERS[: max(len(choices), 2)]
     for form in (r".*?\b([A-Z])\b", r"[(\[]?([A-Z])"):
@@ -294,11 +294,12 @@ def tvbench_letter(reply: str, choices: Sequence[str]) -> str:
 
 
 def tvbench_target(question: Question) -> str:
-    """The letter that TVBench's task takes for the right one.
+    """The letter that TVBench's task counts as correct, or "" without an answer.
 
-    An answer in digits is an index there, from 0, or from 1 if it is the number of options: of the
-    options 2, 3 and 4 it takes the last one, whose index is 2, where the answer is "2". An answer
-    of one letter is that letter. Of equal options the first is meant.
+    The task looks at the text of the correct option. With N options, a number below N is read as an
+    index from 0, and the number N as the last option: for the options 2, 3 and 4 with the answer
+    "2" the task expects C. A single letter is read as that letter. Any other text: the first option
+    with this text.
     """
     if question.answer is None:
         return ""
@@ -315,7 +316,7 @@ def _folded(text: str) -> str:
 
 
 def score_tvbench(reply: str, question: Question) -> float | None:
-    """1 if the letter that is read is the one that is taken for right."""
+    """1.0 if `tvbench_letter` equals `tvbench_target`, else 0.0; `None` without an answer."""
     if question.answer is None:
         return None
     return float(tvbench_letter(reply, question.choices) == tvbench_target(question))

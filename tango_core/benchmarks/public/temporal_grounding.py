@@ -14,8 +14,8 @@ Charades-STA task, without a harness's score.
 
 The headline is the mean IoU; R@1 at IoU 0.3, 0.5 and 0.7 stand beside it. Prompts and rules:
 lmms-eval 75571cfe, `lmms_eval/tasks/charades_sta` and, for `lmms_eval_timelens` and ActivityNet
-Captions, `lmms_eval/tasks/timelens`. VLMEvalKit has no such data set: under its name the question
-is put in the same words, and there is no harness's score.
+Captions, `lmms_eval/tasks/timelens`. VLMEvalKit has no such data set: its protocol uses the same
+prompts here, and no score of a harness is computed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ The number of device calls does not depend on the number of segments, because sm
 limited by launch overhead:
 
 * salient tokens are selected in all parts of the clip at once;
-* the remaining tokens of a group form a pool, and pools of similar size are padded to one shape;
+* the remaining tokens of groups of similar size are padded to one shape (`Pools`) and clustered in
+  one batch;
 * the plan is uploaded in one copy, and all sizes are known on the host, so there is no further
   synchronisation.
 
@@ -39,12 +40,15 @@ from tango_core.types import VisualFeatures
 if TYPE_CHECKING:
     from tango_core.compressors.tango.method import Tango
 
-# Pools are padded to one shape if the smallest has at least this share of the largest one's tokens.
+# Groups are padded to one shape if the smallest has at least this share of the largest's tokens.
 # On a GPU padding is cheaper than the hundred calls of another shape; on a CPU it is not.
 LEAST_SHARE = {"cpu": 0.95, "device": 0.5}
+# Groups of any sizes are padded to one shape while all padded distance matrices together have at
+# most this many entries.
 CHEAP_DISTANCES = {"cpu": 0, "device": 2**24}
-# Floats per core in one product, in whole groups, and floats that are gathered and rotated at once
-# (1.5 MB, which fit the cache). A GPU needs 1 GB for full utilisation.
+# CPU, per core: floats of rotated tokens in one batched product (at least one group), and floats
+# that are gathered and rotated in one call (1.5 MB, which fit the CPU's cache). GPU: floats of
+# rotated tokens in one batched product (1 GB, which full utilisation needs).
 CPU_WORKSPACE = 2**20
 CPU_CHUNK = 3 * 2**17
 DEVICE_WORKSPACE = 2**28
@@ -98,13 +102,13 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """Groups of similar size whose remaining tokens are clustered.
+    """Groups of similar size whose remaining tokens are clustered in one batch.
 
     Attributes:
         widest: M, largest number of remaining tokens of a group.
         num_centers: Largest number of anchors of a group.
-        starts: (P,) first token of every group if all tokens of the clip are ordered by group, with
-            the remaining tokens of a group first.
+        starts: (P,) index of every group's first remaining token in the order of `entries` in
+            `_merge`: by group, and in a group the remaining tokens before the selected ones.
         left: (P,) number of remaining tokens.
         merged: (P,) number of anchors, less than `left`.
     """
@@ -193,7 +197,7 @@ def _anchors(
 
 
 def _uploaded(groups: Sequence[TokenGroup], device: torch.device) -> tuple[Parts, list[Pools]]:
-    """Upload the plan; returns the parts, and the groups to cluster, by size."""
+    """Upload the plan; returns its parts, and the groups to cluster in batches of similar size."""
     plan = tuple(part for group in groups for part in group.parts)
     spatial = np.zeros((len(plan), max(len(part.spatial) for part in plan)), dtype=np.int64)
     for row, part in zip(spatial, plan, strict=True):
@@ -230,25 +234,25 @@ def _uploaded(groups: Sequence[TokenGroup], device: torch.device) -> tuple[Parts
 
 
 def group_by_size(sizes: Sequence[int], device: torch.device) -> list[list[int]]:
-    """Divide pools into shapes, the largest pools first.
+    """Divide groups into batches that are padded to one shape each, the largest groups first.
 
     Args:
-        sizes: Number of tokens of every pool.
+        sizes: Number of remaining tokens of every group.
         device: Device of the clustering; it determines how much padding is worthwhile.
 
     Returns:
-        Indices of the pools of every shape; none is empty.
+        Indices of the groups of every batch; none is empty.
     """
     kind = "cpu" if device.type == "cpu" else "device"
-    shapes: list[list[int]] = []
+    batches: list[list[int]] = []
     for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
-        largest = sizes[shapes[-1][0]] if shapes else 0
+        largest = sizes[batches[-1][0]] if batches else 0
         is_near = sizes[number] >= LEAST_SHARE[kind] * largest
-        if shapes and (is_near or (len(shapes[-1]) + 1) * largest**2 <= CHEAP_DISTANCES[kind]):
-            shapes[-1].append(number)
+        if batches and (is_near or (len(batches[-1]) + 1) * largest**2 <= CHEAP_DISTANCES[kind]):
+            batches[-1].append(number)
         else:
-            shapes.append([number])
-    return shapes
+            batches.append([number])
+    return batches
 
 
 def _pick(clip: ClipTensors, parts: Parts, present: Tensor, own: Tensor, options: Tango) -> Tensor:
@@ -316,7 +320,7 @@ def _merge(
     target: Tensor,
     weight: Tensor,
 ) -> None:
-    """Write the anchor and the weight of every token of some pools.
+    """Write the anchor and the weight of every remaining token of the groups in a batch.
 
     Args:
         clip: Tensors of the clip.

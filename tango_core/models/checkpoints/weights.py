@@ -1,10 +1,10 @@
-"""Load selected tensors of a checkpoint into a stock module.
+"""Load selected tensors of a checkpoint into an unmodified transformers module.
 
 Modules are built on PyTorch's meta device, which allocates nothing, and their parameters are then
-assigned from the safetensors files tensor by tensor. So the other half of a model is
-neither read nor allocated. Files are memory-mapped: on a CPU, in the file's precision, weights are
-pages of the file, read on first use; for another precision or device every tensor is converted
-directly from those pages without a second copy.
+assigned from the safetensors files tensor by tensor. A model has a vision half (encoder, projector)
+and a language half; loading one neither reads nor allocates the other. Files are memory-mapped: on
+a CPU, in the file's precision, weights are pages of the file, read on first use; for another
+precision or device every tensor is converted directly from those pages without a second copy.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def load_module(
             checkpoint stores them too: they may differ (transformers issue 45127; 5.23.0).
 
     Returns:
-        The module in evaluation mode, without gradients, no tensor on any other device.
+        The module in evaluation mode, without gradients, all tensors on the target devices.
 
     Raises:
         ValueError: If the module lacks a tensor, the checkpoint holds one the module does not know,
@@ -105,7 +105,7 @@ def load_module(
 def files_of_half(checkpoint: Checkpoint, rename: Rename) -> tuple[str, ...]:
     """Names of the files that `load_module` opens with this `rename`, without network access.
 
-    A checkpoint without an index is one file, which holds both halves.
+    A checkpoint without an index is one file, which holds the vision and the language half.
     """
     listed = checkpoint.weight_map()
     if listed is None:
@@ -114,7 +114,7 @@ def files_of_half(checkpoint: Checkpoint, rename: Rename) -> tuple[str, ...]:
 
 
 def read_tensors(checkpoint: Checkpoint, rename: Rename) -> Iterator[tuple[str, Tensor]]:
-    """Read tensors one by one as they are stored; those of split names are left out.
+    """Read tensors one by one; those that `rename` splits into several are left out.
 
     Args:
         checkpoint: Source of the tensors.
@@ -152,7 +152,7 @@ def _targets(files: Mapping[str, str], rename: Rename) -> dict[str, tuple[str, .
 def _read(
     checkpoint: Checkpoint, files: Mapping[str, str], wanted: Iterable[str]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Read stored tensors file by file, as views of its pages.
+    """Read stored tensors file by file, as views of the memory-mapped files.
 
     Args:
         checkpoint: Source of the tensors.

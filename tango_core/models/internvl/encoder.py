@@ -1,8 +1,8 @@
-"""The vision half of InternVL: stock tower, pixel shuffle, projector and signals.
+"""Vision encoder of InternVL: tower, pixel shuffle, projector and signals.
 
-Stock modules are called in an explicit loop, which gives access to the last block's input, so its
-attention can be recomputed besides the fused kernel. The tower's input is a frame (one tile): a CLS
-token, then its patches in raster order.
+The modules of transformers are called in an explicit loop, which gives access to the last block's
+input, so its attention can be recomputed besides the fused kernel. The tower's input is a frame
+(one tile): a CLS token, then its patches in raster order.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class InternVLOptions(FamilyOptions):
     Attributes:
         frame_label: Text in front of a frame: `"vlmevalkit"` writes `Frame-1: ` and nothing before
             a single frame, `"lmms_eval"` and the model card `Frame1: `.
-        empty_blocks: Whether the label and marks of a frame without kept tokens stay.
+        empty_blocks: Whether the label and markers of a frame without kept tokens stay.
     """
 
     frame_label: FrameLabel = "vlmevalkit"

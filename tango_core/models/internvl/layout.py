@@ -1,4 +1,4 @@
-"""Prompt layout of InternVL: labelled frames between marks."""
+"""Prompt layout of InternVL: labelled frames between markers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKS = ("<img>", "</img>")
 
 
 class Layout(PromptLayout):
-    """Prompt order: opening; label, mark, tokens and mark per frame; the protocol's prompt."""
+    """Prompt order: opening; label, marker, tokens, marker per frame; the protocol's prompt."""
 
     def __init__(self, spec: ModelSpec, *others: Any) -> None:
         super().__init__(spec, *others)
@@ -27,7 +27,7 @@ class Layout(PromptLayout):
         self._options = spec.options
 
     def cut(self, video: CompressedVideo, prompt: Prompt) -> tuple[Ids, Sequence[BlockText], Ids]:
-        """See `PromptLayout.cut`; a block's text is its label and marks.
+        """See `PromptLayout.cut`; a block's text is its label and markers.
 
         VLMEvalKit writes no label for a single frame.
 

@@ -3,7 +3,7 @@
 - `prompt.py`: a prompt as spans of text and visual tokens, a clip as blocks with text around them;
   the interface of a family's layout. `chat.py`: the text of a conversation.
 - `engine.py`: a language model combines a `PromptLayout` (per family) and an `Engine`; this
-  project's engine decodes greedily with stock layers.
+  project's engine decodes greedily with the layers of transformers.
 - `layer_loop.py`: the loop over layers, and pruning between them; `attention.py`: attention
   probabilities for pruners, and attention of packed sequences.
 - `batching.py`: requests of many clips answered together, and the token budget.

@@ -5,10 +5,11 @@ recomputed here from the layer's input and projections. The result is correct on
 repeats everything that the layer's class does to queries, keys and logits. So the supported classes
 are listed, and tests compare each with its own eager attention. Any other class is rejected.
 
-A stock layer processes each token independently except in its attention. So the tokens of many
-sequences are concatenated without padding, and only the attention separates them. The function that
-this module registers in transformers' `AttentionInterface` passes queries, keys and values to the
-`Attend` function of the current pass; without one it calls the stock fused kernel.
+A layer of transformers processes each token independently except in its attention. So the tokens
+of many sequences are concatenated without padding, and only the attention separates them. The
+function that this module registers in transformers' `AttentionInterface` passes queries, keys and
+values to the `Attend` function of the current pass; without one it calls transformers' own fused
+kernel.
 
 With grouped queries, key heads are never repeated per query head. A whole sequence is passed to the
 kernel with `enable_gqa` and no mask, which CUDA's fused kernels support. For rows that continue a
@@ -127,7 +128,7 @@ class LayerAttention:
 
 
 def is_linear(layer: Any) -> bool:
-    """Whether a stock layer has linear attention."""
+    """Whether a layer has linear attention."""
     return getattr(layer, "linear_attn", None) is not None
 
 
@@ -159,7 +160,7 @@ IMPLEMENTATION = "tango_packed"
 Recur = Callable[[int, Callable[..., Tensor], Tensor], Tensor]
 """Linear attention of one layer of a packed pass.
 
-Arguments: index of the layer; its stock mixer, called with (1, n, D) rows of one sequence and
+Arguments: index of the layer; its own mixer, called with (1, n, D) rows of one sequence and
 `cache_params`; (1, N, D) normalised rows of all sequences. Result: (1, N, D).
 """
 
@@ -226,9 +227,9 @@ def _attention(
 
 
 def pack_linear_attention(mixer: Any) -> None:
-    """Let a stock mixer with linear attention call the `Recur` function of the current pass.
+    """Let a layer's mixer with linear attention call the `Recur` function of the current pass.
 
-    Without one, as in a call of the stock layer, all rows are one sequence from its beginning.
+    Without one, as in a plain call of the layer, all rows are one sequence from its beginning.
     """
     stock = mixer.forward
 
@@ -237,9 +238,8 @@ def pack_linear_attention(mixer: Any) -> None:
             return stock(hidden_states, **options)
         return work(mixer.layer_idx, stock, hidden_states)
 
-    mixer.forward = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
+    mixer.forward = forward
 
 
-# `Attend` functions use Python lists, so it is excluded from compiled layers.
-AttentionInterface.register(IMPLEMENTATION, torch.compiler.disable(_attention))  # type: ignore[no-untyped-call]
+AttentionInterface.register(IMPLEMENTATION, _attention)
 AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)

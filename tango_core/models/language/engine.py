@@ -1,6 +1,6 @@
 """A language model made of two parts: a family's prompt layout and an engine that generates text.
 
-This project's engine, `NativeEngine`, decodes greedily with a loop over stock layers.
+This project's engine, `NativeEngine`, decodes greedily with a loop over the layers of transformers.
 """
 
 from __future__ import annotations
@@ -177,10 +177,9 @@ class NativeEngine(Engine):
     repetition penalty are ignored, so that replies are reproducible.
 
     Args:
-        model: The language half, with `language_model` (a stock text model) and `lm_head`.
+        model: The language half: `language_model` (a text model of transformers) and `lm_head`.
         decode_text: Token ids -> text without special tokens.
         eos_ids: Tokens that end a reply.
-        compiles: Whether layers are compiled (`kernels.py`).
 
     Raises:
         ValueError: If the layers use a feature that `LayerLoop` does not support.
@@ -191,11 +190,10 @@ class NativeEngine(Engine):
         model: nn.Module,
         decode_text: DecodeText,
         eos_ids: frozenset[int],
-        compiles: bool = False,
     ) -> None:
         half: Any = model
         self.model = model
-        self.layer_loop = LayerLoop(half.language_model, half.lm_head, compiles)
+        self.layer_loop = LayerLoop(half.language_model, half.lm_head)
         self.decode_text = decode_text
         self.eos_ids = eos_ids
 

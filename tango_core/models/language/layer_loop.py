@@ -1,4 +1,4 @@
-"""The language model as one explicit loop over stock layers, with pruning between them.
+"""The language model as one explicit loop over the layers of transformers, with pruning between.
 
 The layers are called, never changed but for their attention function (`attention.py`). Attention
 probabilities for a pruner are recomputed from the layer's input and projections, so the fused
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.models.kernels import can_compile, compile_blocks, pack_linears
+from tango_core.models.kernels import pack_linears
 from tango_core.models.language.attention import (
     IMPLEMENTATION,
     Attend,
@@ -131,9 +131,9 @@ class LayerLoop:
     The layers may be on several devices; embedding, positions and results are on the first.
 
     Args:
-        text_model: A stock text model: `layers`, `norm`, `rotary_emb`, `embed_tokens`, `config`.
+        text_model: A text model of transformers, with `layers`, `norm`, `rotary_emb`,
+            `embed_tokens` and `config`.
         lm_head: Output projection.
-        compiles: Whether the layers are compiled.
 
     Attributes:
         devices: Devices of the weights; that of the embedding first.
@@ -142,7 +142,7 @@ class LayerLoop:
         ValueError: If the layers use a feature that this loop does not support.
     """
 
-    def __init__(self, text_model: nn.Module, lm_head: nn.Module, compiles: bool = False) -> None:
+    def __init__(self, text_model: nn.Module, lm_head: nn.Module) -> None:
         model: Any = text_model
         raise_if_unsupported(model)
         model.set_attn_implementation(IMPLEMENTATION)
@@ -158,9 +158,7 @@ class LayerLoop:
             self.device,
             *follow_weights((*model.layers, model.norm, lm_head), self.device),
         )
-        if can_compile(compiles, self.device):
-            compile_blocks(self.layers, dynamic=True)
-        elif self.dtype == torch.float32:  # others are mapped from their file and often shared
+        if self.dtype == torch.float32:  # others are mapped from their file and often shared
             pack_linears(self.layers, self.dtype, self.device)
 
     @property

@@ -1,9 +1,9 @@
 """Qwen2.5-VL and Qwen3-VL in vLLM, asked about clips whose tokens come from a `Compressor`.
 
 vLLM computes three-dimensional positions from the grid of a whole clip. The model classes here take
-them from the request instead: a clip is an item with the kept tokens and the positions of the whole
-prompt, as this project's layout computes them. Positions are integers beside the embeddings, never
-a part of them, so neither the precision of the model nor a border of a prefill chunk changes them.
+them from the request instead: the multimodal item of a clip holds the kept tokens and the positions
+of the whole prompt, as this project's layout computes them. Positions are a separate integer tensor
+and not a part of the embeddings, so neither the model's dtype nor chunked prefill changes them.
 The vision tower is not built and its weights are not read.
 
 Written for vLLM 0.32 and 0.33.
@@ -50,7 +50,7 @@ def register() -> None:
 def engine_arguments() -> dict[str, Any]:
     """Arguments of vLLM's `EngineArgs` with which an engine accepts `clip_inputs`.
 
-    The model's config.json names one of `ARCHITECTURES` as its only architecture.
+    The model's config.json must list one name of `ARCHITECTURES` as its only architecture.
     """
     return {
         # No raw pixels, only items that are embedded already: the tower is not built.
@@ -64,17 +64,17 @@ def engine_arguments() -> dict[str, Any]:
 def clip_inputs(
     prompts: Sequence[LaidOutPrompt], placeholder: int, dtype: torch.dtype
 ) -> Iterator[MultiModalInput]:
-    """Build what an engine takes for prompts about one clip.
+    """Build the engine inputs of prompts about one clip.
 
     Args:
         prompts: Prompts with the same visual tokens, from the family's `PromptLayout`.
         placeholder: Token id that stands where a visual token is: `video_token_id` of the
             checkpoint's configuration.
-        dtype: Of the model.
+        dtype: Dtype of the model.
 
     Yields:
-        One input per prompt, for `LLM.generate` or `AsyncLLM.generate`. vLLM finds computed
-        tokens again by a digest of the kept tokens and of their places in the clip.
+        One input per prompt, for `LLM.generate` or `AsyncLLM.generate`. Its `mm_hashes`, the key of
+        vLLM's prefix cache, is a digest of the kept tokens and their positions in the clip.
     """
     visual = [span for span in prompts[0].spans if isinstance(span, VisualTokens)]
     rows = torch.cat([_row(span) for span in visual]).to("cpu", dtype).contiguous()
@@ -123,7 +123,7 @@ class _Information(BaseProcessingInfo):  # type: ignore[misc]
 
 
 class _Nothing(BaseDummyInputsBuilder[_Information]):  # type: ignore[misc]
-    """Inputs for a trial run of the tower, which does not exist."""
+    """Empty inputs for vLLM's profiling run of the vision tower, which is not built here."""
 
     def get_dummy_text(self, mm_counts: Mapping[str, int]) -> str:
         return ""
@@ -151,8 +151,8 @@ class _FromClipInputs:
     ) -> tuple[Tensor, int]:
         """(3, S) positions of a prompt and the offset of the tokens after it.
 
-        Tokens that the item does not know, those of a prompt without clip or of a reply that is
-        computed again, continue one by one.
+        Tokens beyond the item's positions are numbered consecutively: prompts without a clip, and
+        generated tokens that vLLM prefills again after a preemption.
         """
         known = torch.empty((3, 0), dtype=torch.int64)
         if mm_features:
@@ -164,7 +164,7 @@ class _FromClipInputs:
         return positions, int(positions[0, -1]) + 1 - length
 
     def embed_multimodal(self, *, rows: Sequence[Tensor], **others: Any) -> tuple[Tensor, ...]:
-        """The rows of every clip of a step."""
+        """Kept tokens, with their companions side by side, of every clip of a scheduler step."""
         return tuple(rows)
 
 
@@ -175,12 +175,12 @@ _registered = MULTIMODAL_REGISTRY.register_processor(
 
 @_registered
 class TangoQwen2_5_VL(_FromClipInputs, Qwen2_5_VLForConditionalGeneration):  # type: ignore[misc]  # noqa: N801
-    """Qwen2.5-VL's language half."""
+    """The language model of Qwen2.5-VL."""
 
 
 @_registered
 class TangoQwen3VL(_FromClipInputs, Qwen3VLForConditionalGeneration):  # type: ignore[misc]
-    """Qwen3-VL's language half with the rows that are added after its first layers (DeepStack)."""
+    """The language model of Qwen3-VL with DeepStack rows, which its first layers add."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "model") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)

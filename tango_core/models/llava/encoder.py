@@ -1,7 +1,7 @@
-"""The vision half of LLaVA-OneVision and LLaVA-Video: SigLIP, two-layer projector, pooling.
+"""Vision encoder of LLaVA-OneVision and LLaVA-Video: SigLIP, two-layer projector, pooling.
 
-Stock modules, called block by block: the input of the last block is then at hand, and its attention
-can be computed beside the fused kernel instead of switching the whole tower to the slow one.
+The modules of transformers are called block by block. This gives access to the last block's input,
+so its attention weights can be computed separately, and all blocks keep the fused kernel.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def run_tower(
     """Run the first blocks of the tower.
 
     Args:
-        tower: Stock SigLIP vision model.
+        tower: SigLIP vision model of transformers.
         pixels: (F, 3, h, w) normalised; with a `start`, (F, N, Dv) input of that block.
         num_blocks: Number of blocks, counted from the first one.
         observe: Called with every layer's output.

@@ -1,9 +1,10 @@
-"""The vision half of Qwen2.5-VL: the stock tower's blocks, with windows of equal size batched.
+"""Vision encoder of Qwen2.5-VL: the blocks of transformers, with windows of equal size batched.
 
-Most blocks attend within windows of 8 x 8 patches, 256 of them in a clip of 16 pairs of frames.
-The stock module calls its kernel once per window: 7,168 small calls for a clip. Windows at the
-right and lower edge of a frame are smaller, so there are at most four sizes and as many calls in a
-block. The tower works in window order: frame by frame, the patches of a window contiguous.
+Most blocks attend within windows of 8 x 8 patches, 256 of them in a clip of 16 pairs of frames. The
+module of transformers calls its attention kernel once per window: 7,168 small calls for a clip.
+Windows at the right and lower edge of a frame are smaller, so there are at most four sizes, and a
+block here makes one call per size. The tower works in window order: frame by frame, the patches of
+a window contiguous.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ class Encoder(PatchEncoder):
     """Tower and patch merger of Qwen2.5-VL."""
 
     def build(self) -> nn.Module:
-        """The stock tower."""
+        """The module of transformers, whose weights are loaded later."""
         return Qwen2_5_VisionTransformerPretrainedModel._from_config(  # type: ignore[no-any-return]
             self.config.vision_config, attn_implementation="sdpa"
         )
 
     def times(self, timestamps: NDArray[np.float64], num_positions: int) -> NDArray[np.float64]:
-        """Interpolated between the frames' times, as in the Tango release.
+        """(num_positions,) seconds, interpolated from the frames' times as in the Tango release.
 
-        The first position has the first frame's time and the last position the last frame's: not
-        the mean of each pair.
+        The first position has the time of the first frame and the last position that of the last
+        frame; a position does not have the mean time of its pair of frames.
         """
         count = np.arange(len(timestamps))
         return np.interp(np.linspace(0, len(timestamps) - 1, num_positions), count, timestamps)
 
     def plan(self, num_positions: int, grid: Grid) -> PatchPlan:
-        """Windows of a clip."""
+        """Window order, rotary embeddings and windows, grouped by size, of a clip's patches."""
         stock, device = self.model, self.device
         side = stock.spatial_merge_size
         thw = torch.tensor([[num_positions, grid[0] * side, grid[1] * side]])

@@ -1,4 +1,4 @@
-"""Prompt layout of Qwen2.5-VL: a clip between two marks, 3-D positions.
+"""Prompt layout of Qwen2.5-VL: a clip between two markers, 3-D positions.
 
 Positions are time, row and column of every token. They are computed here and not by transformers,
 whose rule for text behind a clip changed with version 5, and whose model keeps the last call's
@@ -19,10 +19,10 @@ from tango_core.types import CompressedVideo, Positions, Prompt
 
 
 class Layout(PromptLayout):
-    """Prompt order: opening, protocol's text before the clip, mark, clip, mark, question."""
+    """Prompt order: opening, protocol's text before the clip, marker, clip, marker, question."""
 
     def cut(self, video: CompressedVideo, prompt: Prompt) -> tuple[Ids, Sequence[BlockText], Ids]:
-        """Ids up to the first mark and from the second on; see `PromptLayout.cut`."""
+        """Ids up to the first marker and from the second on; see `PromptLayout.cut`."""
         words = self.chat.after_clip + prompt.after + self.chat.closing
         left = (
             *self.tokenize(self.chat.opening + prompt.before),

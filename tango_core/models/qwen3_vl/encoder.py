@@ -1,4 +1,4 @@
-"""The vision half of Qwen3-VL and Qwen3.5: the stock tower's blocks and mergers.
+"""Vision encoder of Qwen3-VL and Qwen3.5: the blocks and patch mergers of transformers.
 
 Every block attends within a temporal position, so positions are independent and stay in raster
 order, and a clip may be split between any positions.
@@ -26,7 +26,7 @@ class Encoder(PatchEncoder):
     """Tower and mergers; `timestamps` are the middles that the prompt states."""
 
     def build(self) -> nn.Module:
-        """The stock tower."""
+        """The module of transformers, whose weights are loaded later."""
         return AutoModel.from_config(  # type: ignore[no-any-return]
             self.config.vision_config, attn_implementation="sdpa"
         )

@@ -35,10 +35,10 @@ class StampedOptions(FrameAreaOptions):
             frames.
         frame_area: As in `FrameAreaOptions`, instead of both bounds.
         min_pixels: Smallest area of a frame; `None` for 128 tokens.
-        empty_blocks: Whether the time and the marks of a pair of frames without kept tokens stay,
-            as in vLLM (`"keep"`), or are removed (`"drop"`).
-        outer_marks: Whether another pair of marks encloses the whole clip, as in the processor of
-            transformers 5 but not in the release and vLLM.
+        empty_blocks: Whether the time and the markers of a pair of frames without kept tokens
+            stay, as in vLLM (`"keep"`), or are removed (`"drop"`).
+        outer_marks: Whether another pair of markers (`<|vision_start|>`, `<|vision_end|>`) encloses
+            the whole clip, as in the processor of transformers 5 but not in the release and vLLM.
         system_turn: Whether the conversation begins with `You are a helpful assistant.`
         frame_times: Times that the prompt states: those of the frames in the file (`"own"`), or
             number of the frame / average rate (`"average_rate"`), as the processor of transformers

@@ -1,9 +1,10 @@
-"""Prompt layout of Qwen3-VL and Qwen3.5: a time stamp and marks for every pair of frames.
+"""Prompt layout of Qwen3-VL and Qwen3.5: a time stamp and markers around every pair of frames.
 
-Positions are three-dimensional: text counts on all axes; the tokens of a block start at the end of
-its text and differ only in row and column, so time is only in the text. The position after a block
-is advanced by the longer side of its grid. They are computed here, because transformers keeps the
-offset of the last call as state. The interleaving of the three axes is the rotary embedding's own.
+Markers are the tokens `<|vision_start|>` and `<|vision_end|>`. Positions are three-dimensional
+(time, row, column). A text token advances all three axes. The visual tokens of a block start at the
+position after its text and differ only in row and column; only the text states the time. The next
+text starts after the longer side of the grid. Positions are computed here, because transformers
+keeps the offset of the last call as state; its rotary embedding interleaves the three axes.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class Layout(PromptLayout):
         self._options = spec.options
 
     def cut(self, video: CompressedVideo, prompt: Prompt) -> tuple[Ids, Sequence[BlockText], Ids]:
-        """See `PromptLayout.cut`; a block's text is its time and marks."""
+        """See `PromptLayout.cut`; a block's text is its time stamp and its markers."""
         before, after, opening = prompt.before, prompt.after, self.chat.opening
-        if self.config.model_type == "qwen3_5":  # its chat template trims a turn
+        if self.config.model_type == "qwen3_5":  # its chat template strips messages
             before, after = before.lstrip(), after.rstrip()
         right = self.tokenize(self.chat.after_clip + after + self.chat.closing)
         if self._options.system_turn:
@@ -49,11 +50,11 @@ class Layout(PromptLayout):
         texts = [BlockText((*self.tokenize(one), start), (end,)) for one in times]
         if self._options.outer_marks:
             return (*self.tokenize(opening + before), start), texts, right
-        shown = 0
+        first = 0  # the first block that is part of the prompt
         if self._options.empty_blocks == "drop" and video.num_kept:
-            shown = int(video.indices[0]) // (video.grid[1] * video.grid[2])
-        left, ids = joined_left(opening + before, times[shown], self.tokenize)
-        texts[shown] = BlockText((*ids, start), (end,))
+            first = int(video.indices[0]) // (video.grid[1] * video.grid[2])
+        left, ids = joined_left(opening + before, times[first], self.tokenize)
+        texts[first] = BlockText((*ids, start), (end,))
         return left, texts, right
 
     def place_clip(
@@ -69,7 +70,7 @@ class Layout(PromptLayout):
             video, texts, empty, lambda cells: _in_grid(cells, width), max(height, width)
         )
         if self._options.outer_marks:
-            # Not part of a block, so it is never dropped.
+            # The outer end marker is not part of a block, so it is never dropped.
             spans += (TextTokens(self._marks[1:], of_clip=True),)
             places = torch.cat([places, torch.full((3, 1), end)], dim=1)
             end += 1
@@ -92,8 +93,8 @@ def joined_left(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Tokenise the text before the clip together with the first time.
 
-    There is no mark between the two, so a token may span both, such as `.<`; it is counted as text
-    before the clip.
+    There is no marker between the two, so a token may span both, such as `.<`; it is counted as
+    text before the clip.
 
     Args:
         text: Text before the clip.

@@ -28,8 +28,6 @@ from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.kernels import (
     IMPLEMENTATION,
-    can_compile,
-    compile_blocks,
     computes,
     pack_linears,
 )
@@ -200,7 +198,7 @@ def read_normalisation(
 
 
 class TowerEncoder(VisionEncoder):
-    """An encoder that runs a stock tower over a clip in batches of rows (frames or frame groups).
+    """Runs a tower of transformers over a clip in batches of rows (frames or frame groups).
 
     Args:
         spec: From `describe_model`.
@@ -407,9 +405,7 @@ class FrameEncoder(TowerEncoder):
 
     def __init__(self, spec: ModelSpec, family: CheckpointFamily) -> None:
         super().__init__(spec, family)
-        if can_compile(spec.compile, self.device):
-            compile_blocks(self.blocks())
-        elif computes(self._dtype, self.device):
+        if computes(self._dtype, self.device):
             pack_linears([self.model], self._dtype, self.device)
             self.model.vision_tower.set_attn_implementation(IMPLEMENTATION)
 

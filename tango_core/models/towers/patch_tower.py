@@ -27,7 +27,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_
 from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.family import PatchFamily
-from tango_core.models.kernels import attend, can_compile, compiled, pack_linears
+from tango_core.models.kernels import attend, pack_linears
 from tango_core.models.towers.encoder import Grid, TowerEncoder
 from tango_core.models.towers.trace import LayerNotes, Observer, unobserved
 from tango_core.ops.saliency import mean_query_attention
@@ -114,7 +114,7 @@ def before_attention(block: Any, hidden: Tensor, rotary: Rotary) -> tuple[Tensor
     """Queries, keys and values of a block, the first two rotated.
 
     Args:
-        block: Stock block.
+        block: Block of the tower, a module of transformers.
         hidden: (S, Dv) its input.
         rotary: Cosine and sine, (S, head_dim) each.
 
@@ -129,7 +129,7 @@ def after_attention(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
     """The output of a block.
 
     Args:
-        block: Stock block.
+        block: Block of the tower, a module of transformers.
         hidden: (S, Dv) its input.
         attended: (S, heads * head_dim).
     """
@@ -300,11 +300,7 @@ class PatchEncoder(TowerEncoder):
         super().__init__(spec, family)
         self.vision = self.config.vision_config
         self.frames_per_row = self.vision.temporal_patch_size
-        self._before, self._after = before_attention, after_attention
-        if can_compile(spec.compile, self.device):
-            self._before, self._after = compiled(before_attention), compiled(after_attention)
-        else:
-            pack_linears([self.model], self._dtype, self.device)
+        pack_linears([self.model], self._dtype, self.device)
         self._plan = lru_cache(maxsize=_SHAPES)(self.plan)
         self._deep = list(getattr(self.model, "deepstack_visual_indexes", ()))
 
@@ -352,9 +348,9 @@ class PatchEncoder(TowerEncoder):
         deep: list[Tensor] = []
         for index, block in enumerate(stock.blocks):
             block_input = hidden
-            parts = self._before(block, hidden, plan.rotary)
+            parts = before_attention(block, hidden, plan.rotary)
             attended = plan.attend(parts, block.attn.scaling, windowed=index not in whole)
-            hidden = self._after(block, hidden, attended)
+            hidden = after_attention(block, hidden, attended)
             observe(index + 1, hidden)
             if index in self._deep:
                 deep.append(stock.deepstack_merger_list[self._deep.index(index)](hidden))

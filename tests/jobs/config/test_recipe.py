@@ -221,7 +221,6 @@ SAME = [
     {"max_failures": 3},
     {"cache": {"features": "all"}},
     {"model": {"name": "tiny", "encode_batch": 2}},
-    {"model": {"name": "tiny", "compile": False}},
     {"benchmark": {"name": "shapes", "subtitles": False}},
 ]
 OTHER = [
@@ -233,7 +232,7 @@ OTHER = [
     {"cache": {"features": "all", "feature_dtype": "int8"}},
     {"controls": True},
     {"engine": "vllm"},
-    *({"model": {"name": "tiny", **one}} for one in ({"num_frames": 4}, {"compile": True})),
+    {"model": {"name": "tiny", "num_frames": 4}},
     {"model": {"name": "tiny", "device": "cpu"}},
 ]
 OF_PROMPTS = [{"empty_blocks": "drop"}, {"outer_marks": True}, {"companions": "anchor"}]
@@ -261,7 +260,6 @@ def test_what_is_computed_makes_another_job_and_where_it_runs_does_not(first, se
 def test_older_recipes_lack_no_key():
     written = yaml.safe_load(job().to_yaml())
     assert not {"engine", "cache", "controls", "answer"} & set(written)
-    assert "compile" not in written["model"]
     assert "subtitles" not in written["benchmark"]
 
 

@@ -55,3 +55,26 @@ def test_reading_the_declarations_loads_no_library_that_is_slow():
         "print(sorted({'torch', 'ray', 'transformers', 'pandas', 'pyarrow'} & set(sys.modules)))"
     )
     assert printed_by(code) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("load", "of_the_other"),
+    [
+        ("load_encoder", ("tango_core.models.language.engine", "modeling_qwen2")),
+        (
+            "load_language_model",
+            ("tango_core.models.towers.encoder", "modeling_siglip", "llava.siglip"),
+        ),
+    ],
+    ids=["compress", "answer"],
+)
+def test_an_actor_loads_no_code_of_the_other_half(load, of_the_other):
+    stage = {"load_encoder": "compress", "load_language_model": "answer"}[load]
+    loaded = printed_by(
+        f"import sys, pipeline.stages.{stage}\n"
+        f"from tango_core.models import describe_model, {load}\n"
+        f"{load}(describe_model('tiny'))\n"
+        "print([name for name in sys.modules if name.startswith(('tango_core', 'transformers'))])"
+    )
+    assert "tango_core.models.llava.family" in loaded
+    assert not [name for name in of_the_other if f"{name}'" in loaded]

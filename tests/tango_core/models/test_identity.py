@@ -45,7 +45,7 @@ LMMS_EVAL = {"frame_label": "lmms_eval", "sampling": "middles"}
     [
         ("tiny", {}, LLAVA % ("tiny", 8, "[128, 128]", "truncate", "bilinear")),
         ("llava-onevision-7b", {}, LLAVA % ONEVISION),
-        ("llava-onevision-7b", {"compile": True, "encode_batch": 3}, LLAVA % ONEVISION),
+        ("llava-onevision-7b", {"encode_batch": 3}, LLAVA % ONEVISION),
         ("llava-video-7b", {}, LLAVA % VIDEO),
         ("llava-video-7b", BILINEAR, LLAVA % (*VIDEO[:3], "middles", "bilinear")),
         ("llava-video-7b", {"pooling_step": 2}, LLAVA % VIDEO),

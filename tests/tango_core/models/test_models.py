@@ -69,7 +69,6 @@ QWEN, QWEN3, QWEN35 = "qwen2.5-vl-7b", "qwen3-vl-8b", "qwen3.5-9b"
         (ONEVISION, {"dtype": "int8"}, "must be one of auto, float32, float16, bfloat16"),
         (ONEVISION, {"device": "tpu"}, "must be one of auto, cpu, cuda"),
         (ONEVISION, {"sampling": "floor"}, "must be one of truncate, round, .*, got 'floor'"),
-        (ONEVISION, {"compile": "yes"}, "must be true or false, got 'yes'"),
         (ONEVISION, {"encode_batch": 0}, "must be auto, 1 or larger, got 0"),
         (ONEVISION, {"encode_batch": 2.5}, "must be auto, 1 or larger, got 2.5"),
         (ONEVISION, {"num_frames": 0}, "must be 1 or larger, got 0"),

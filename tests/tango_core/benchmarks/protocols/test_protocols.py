@@ -128,6 +128,14 @@ def test_prompts_are_the_harnesses_byte_for_byte(name):
             assert (prompt.before, prompt.after) == ("", expected), protocol
 
 
+def test_every_golden_prompt_is_compared():
+    counts = Counter(name for name, *_ in PROMPTS)
+    assert counts == {
+        **{"videomme": 2, "mvbench": 1, "longvideobench": 1, "mlvu": 1},
+        **{"lvbench": 4, "tempcompass": 48, "videomme_v2": 5, "charades_sta": 3},
+    }
+
+
 def test_white_space_of_the_release_is_kept_except_at_the_end_of_the_options():
     question = Question("q", " Which?\n", ("a ", "b "), 0)
     assert "Question:  Which?\n\nOptions:\n(A) a \n(B) b\nOnly" in (
