@@ -1,9 +1,10 @@
 """Every command and every block of code in a README does what it says, or says what it needs.
 
 A line that ends in `# needs a GPU`, `# needs the hub`, `# needs a cluster`, `# needs data`,
-`# needs containers` or `# needs Debian packages` is not run. The others run one after the other in
-one directory, where `recipe.yaml`, `clip.mp4`, the runs `RUN` and `OTHER`, and `jobs/recipes` are
-prepared. A block of Python that begins with a file's name in a comment is saved in that file, too.
+`# needs containers`, `# needs Debian packages` or `# needs vLLM` is not run. The others run one
+after the other in one directory, where `recipe.yaml`, `clip.mp4`, the runs `RUN` and `OTHER`, and
+`jobs/recipes` are prepared. A block of Python that begins with a file's name in a comment is saved
+in that file, too.
 """
 
 from __future__ import annotations
