@@ -10,7 +10,7 @@ from importlib.util import find_spec
 # extra of pyproject.toml -> the modules that it brings and that this project imports.
 EXTRAS = {
     "models": (
-        *("PIL", "av", "decord", "huggingface_hub", "jinja2", "safetensors", "scipy"),
+        *("PIL", "av", "decord", "huggingface_hub", "safetensors", "scipy"),
         *("tokenizers", "transformers"),
     ),
     "pipeline": ("fsspec", "psutil", "pyarrow", "ray", "zlib_ng"),

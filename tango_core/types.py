@@ -270,7 +270,7 @@ class Question:
         accepted: Correct answers to a free-form question, any of which counts; empty if replies are
             recorded and not scored.
         match: Whether a reply must equal an accepted answer or contain one
-            (`benchmarks.free_form.matches`).
+            (`benchmarks.scoring.judge.matches`).
         span: Correct (start, end) in seconds of the file, start <= end, for a question about the
             time of an event; `None` for other questions.
         other: A question about another clip, which controls read in place of this one; set in jobs

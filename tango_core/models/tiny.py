@@ -73,10 +73,7 @@ def tiny_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
 
 
 def save_tiny(
-    model: LlavaOnevisionForConditionalGeneration,
-    words: Sequence[str],
-    directory: Path,
-    note: str = "",
+    model: LlavaOnevisionForConditionalGeneration, words: Sequence[str], directory: Path
 ) -> None:
     """Write a checkpoint that `load_encoder` and `load_language_model` read, weights in float16.
 
@@ -84,7 +81,6 @@ def save_tiny(
         model: Built from `tiny_config(len(words))`.
         words: The words of its tokenizer, in order.
         directory: Created if needed.
-        note: Shown with every result.
     """
     directory.mkdir(parents=True, exist_ok=True)
     half = {
@@ -100,5 +96,5 @@ def save_tiny(
     for name in ("generation_config.json", "preprocessor_config.json"):
         content = (embedded_checkpoint() / name).read_text(encoding="utf-8")
         (directory / name).write_text(content, encoding="utf-8")
-    text = json.dumps({"chat": asdict(TINY_CHAT), "note": note}, indent=2) + "\n"
+    text = json.dumps({"chat": asdict(TINY_CHAT), "note": ""}, indent=2) + "\n"
     (directory / "tango.json").write_text(text, encoding="utf-8")

@@ -127,28 +127,19 @@ def mean_weights(
     return (weights if members is None else weights * members), counts
 
 
-def cluster_means(
-    tokens: Tensor,
-    labels: Tensor,
-    num_clusters: int,
-    *,
-    sources: Tensor | None = None,
-    members: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+def cluster_means(tokens: Tensor, labels: Tensor, num_clusters: int) -> Tensor:
     """Average the rows with the same label, in a fixed order of summation.
 
     Args:
         tokens: (S, D), any float dtype; sums are float32.
-        labels: (E,) int64 in [0, C).
+        labels: (S,) int64 in [0, C).
         num_clusters: C.
-        sources: (E,) int64 row of every entry; `None` if entry i is row i.
-        members: (E,) bool, entries that take part; `None` for all.
 
     Returns:
-        (C, D) float32 means, 0 for a cluster without members, and (C,) float32 counts.
+        (C, D) float32 means, 0 for a cluster without members.
     """
-    weights, counts = mean_weights(labels, num_clusters, members)
-    return cluster_sums(tokens, labels, num_clusters, weights, sources=sources), counts
+    weights, _ = mean_weights(labels, num_clusters)
+    return cluster_sums(tokens, labels, num_clusters, weights)
 
 
 def cluster_sums(

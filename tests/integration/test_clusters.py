@@ -83,7 +83,7 @@ def read_until(process, text):
 
 
 def test_a_job_survives_its_client_and_is_found_stopped_and_continued(client):
-    # A client that is killed takes nothing with it; `test_follow.py` has the one with Ctrl-C.
+    # A client that is killed takes nothing with it; `test_submit.py` has the one with Ctrl-C.
     with client.start(*client.submit) as process:
         read_until(process, "3 clips to decode and encode")
         process.kill()

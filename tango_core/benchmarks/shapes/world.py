@@ -29,7 +29,6 @@ SECONDS_PER_MOMENT = 0.5
 
 SHAPES = ("circle", "square", "triangle", "cross", "ring", "diamond")
 SCENES = ("forest", "desert", "sea", "city", "night", "snow")
-CAMERAS = ("static", "pan", "zoom", "shake")
 COLORS: dict[str, tuple[int, int, int]] = {
     "red": (230, 40, 40),
     "green": (50, 190, 60),
@@ -150,7 +149,7 @@ class ClipDescription:
         seed: The benchmark's seed.
         index: Position in its split.
         num_moments: Frames in the file.
-        camera: One of `CAMERAS`, for all scenes.
+        camera: `"static"`, `"pan"`, `"zoom"` or `"shake"`, for all scenes.
         scenes: One to three, in order of time.
         sprites: Everything in them; two that share a moment never overlap.
         counted: The icon that has one to four copies and is asked for by number, if there is one.

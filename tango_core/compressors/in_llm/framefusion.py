@@ -191,7 +191,7 @@ def _fused(
     # Runs are numbered in the order of their first tokens.
     numbers = torch.empty_like(kept).scatter_(0, by_track, torch.arange(count, device=kept.device))
     labels = torch.empty_like(order).scatter_(0, order, numbers[starts.cumsum(dim=0) - 1])
-    return kept, cluster_means(context.states, labels, len(kept))[0]
+    return kept, cluster_means(context.states, labels, len(kept))
 
 
 def _most_attended(context: LayerContext, among: Tensor, count: int) -> Tensor:

@@ -141,4 +141,4 @@ def _clustered(states: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
     distances = squared_distances(states[None]) / states.shape[1]
     centers = density_peaks(distances, num_clusters, num_clusters, include_self=True)
     labels = assign_to_centers(distances, centers)[0]
-    return centers[0], cluster_means(states, labels, num_clusters)[0]
+    return centers[0], cluster_means(states, labels, num_clusters)

@@ -155,7 +155,7 @@ HARNESSES = [
 
 
 def test_our_reading_is_strict_and_the_same_under_every_protocol():
-    """`test_recorded_scores` checks what the harnesses count for the same replies."""
+    """What harnesses count for these: `test_a_rule_counts_what_its_harness_counts`."""
     for name, reply, choice in OURS:
         asked = RECORDED["questions"][name]
         question = Question("q", asked["text"], tuple(asked["choices"]), asked["answer"])
