@@ -147,7 +147,7 @@ class PeakMemory:
         try:
             status = Path("/proc/self/status").read_text()
             return int(status.split("VmHWM:")[1].split()[0]) / 2**20
-        except OSError:
+        except (OSError, IndexError):  # not Linux, or a sandbox without this line
             import resource  # the peak since the process started
 
             unit = 1 if sys.platform == "darwin" else 1024

@@ -163,7 +163,7 @@ def make_plan(
         to_fetch = f"not now: --only {part.name}"
         if part.name in only if only else part.needed:
             found, open_archives = _part_plan(remote, part, files, folder)
-            to_fetch = human_bytes(folder.num_missing(found))
+            to_fetch = human_bytes(folder.missing_bytes(found))
             missing += found
             archives += open_archives
         size = human_bytes(sum(file.size for file in files))
@@ -180,7 +180,7 @@ def make_plan(
             for archive in archives
         )
         content = min(content, sum(steps[-jobs - 1 :]))
-    num_bytes = folder.num_missing(missing)
+    num_bytes = folder.missing_bytes(missing)
     return Plan(table, missing, archives, num_bytes, num_bytes + content + _SPARE_BYTES)
 
 

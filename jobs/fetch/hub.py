@@ -236,7 +236,7 @@ class Folder:
         place = hashlib.sha256(file.path.encode()).hexdigest()[:12]
         return self.root / STATE / "parts" / f"{file.digest}-{place}.part"
 
-    def num_missing(self, files: Iterable[RemoteFile]) -> int:
+    def missing_bytes(self, files: Iterable[RemoteFile]) -> int:
         """Number of missing bytes of files that are not complete; partial downloads count."""
         return sum(max(0, file.size - max(0, size_of(self.partial(file)))) for file in files)
 

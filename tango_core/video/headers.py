@@ -117,10 +117,11 @@ def _movie_header(file: BinaryIO, at_most: int = _READ_AT_MOST) -> memoryview:
         if len(head) < 8 or (number == 0 and head[4:] not in _FIRST_BOXES):
             return _NOTHING
         size, read = int.from_bytes(head[:4], "big"), 8
-        if head[4:] == b"moov":
-            return memoryview(file.read(min(size, at_most)))
         if size == 1:
             size, read = int.from_bytes(file.read(8), "big"), 16
+        if head[4:] == b"moov":
+            length = at_most if size == 0 else max(size - read, 0)  # 0: to the end of the file
+            return memoryview(file.read(min(length, at_most)))
         if size < read:
             return _NOTHING
         file.seek(size - read, os.SEEK_CUR)

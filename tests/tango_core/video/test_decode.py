@@ -11,7 +11,7 @@ from fresh_python import printed_by
 from numbered_videos import draw, numbers_of, write_clip, write_folder, write_rotated
 from PIL import Image
 
-from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
+from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, headers
 from tango_core.video.index import read_index
 from tango_core.video.reader import list_images
 
@@ -111,6 +111,20 @@ def test_pictures_are_shown_as_players_show_them(tmp_path, matrix, shown):
 def test_other_decoders_refuse_what_they_would_not_mirror():
     with pytest.raises(VideoDecodeError, match="says to mirror it; use"):
         decode_frames(str(clip("mirrored.mp4")), FrameSpec(2, decoder="decord"))
+
+
+@pytest.mark.parametrize("size", ["to the end", "64 bits"])
+def test_a_movie_header_may_state_its_size_in_three_ways(tmp_path, size):
+    content = clip("mirrored.mp4").read_bytes()
+    at = content.index(b"moov") - 4
+    length = int.from_bytes(content[at : at + 4], "big")
+    assert at + length == len(content)
+    stated = (0).to_bytes(4, "big") + b"moov"
+    if size == "64 bits":
+        stated = (1).to_bytes(4, "big") + b"moov" + (length + 8).to_bytes(8, "big")
+    changed = tmp_path / "changed.mp4"
+    changed.write_bytes(content[:at] + stated + content[at + 8 :])
+    assert headers.is_mirrored(str(changed))
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted on Linux")
