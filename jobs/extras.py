@@ -16,7 +16,7 @@ EXTRAS = {
     "pipeline": ("fsspec", "psutil", "pyarrow", "ray", "zlib_ng"),
     "jobs": (
         *("jinja2", "matplotlib", "mlflow", "pandas", "psutil", "pyarrow"),
-        *("pydantic", "rich", "scipy", "starlette", "typer", "uvicorn", "yaml"),
+        *("pydantic", "requests", "rich", "scipy", "starlette", "typer", "uvicorn", "yaml"),
     ),
     "s3": ("boto3", "s3fs"),
     "gcs": ("gcsfs",),
