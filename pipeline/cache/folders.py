@@ -293,9 +293,10 @@ class Removal:
         return sum(file.size for file in self.files)
 
     def apply(self) -> None:
-        """Remove the files."""
+        """Remove the files, and the directory if that leaves it empty."""
         for file in self.files:
             self.folder.remove(file.name)
+        self.folder.storage.remove_if_empty()
 
 
 def plan_removals(

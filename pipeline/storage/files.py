@@ -58,6 +58,10 @@ class Disk:
         """Create a directory and its parents."""
         Path(path).mkdir(parents=True, exist_ok=exist_ok)
 
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty directory."""
+        Path(path).rmdir()
+
     def new_file(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; it is visible immediately."""
         return Path(path).open("wb")
@@ -269,3 +273,9 @@ class Storage:
             raise FileExistsError(self.location)
         else:
             self.create_file(".made", uuid.uuid4().hex.encode())
+
+    def remove_if_empty(self) -> None:
+        """Remove this directory if it is empty; object stores have no empty directories."""
+        if isinstance(self.filesystem, Disk):
+            with suppress(OSError):  # it is not empty
+                self.filesystem.remove_folder(self.root)
