@@ -15,6 +15,8 @@ import yaml
 from jobs_for_tests import write_recipe
 
 import jobs
+from jobs.config.recipe import load_job
+from jobs.run.run_dirs import claim, new_run_dir
 from tango_core import describe_model
 
 ROOT = Path(jobs.__file__).parents[1]
@@ -147,3 +149,15 @@ def test_a_method_that_keeps_the_contract_and_one_that_breaks_it(tango, own_meth
     assert code == 1
     failed = [line for line in out.splitlines() if line.startswith("FAILED  ")]
     assert any(": clip one-frame, torch.float32, retention 0.9: " in line for line in failed)
+
+
+@pytest.mark.slow
+def test_the_same_command_goes_on_in_the_run_that_was_begun(tango, recipe, tmp_path):
+    path = recipe(method={"name": "full"}, limit=1)
+    job = load_job(tmp_path / path)
+    run = new_run_dir(job, tmp_path / "runs")
+    claim(run, job)
+    code, _, err = tango("evaluate", path, "--continue")
+    assert code == 0
+    assert f"continuing runs/{run.name}, the newest unfinished run of this job" in err
+    assert [path.parent for path in (tmp_path / "runs").glob("*/summary.json")] == [run]
