@@ -90,7 +90,8 @@ $(VLLM_VENV)/.ready: infra/constraints-vllm.txt
 	@touch $@
 
 test-vllm: $(VLLM_VENV)/.ready  ## Compare the engine vllm with ours, in an environment with vLLM for CPUs
-	@PYTHONPATH=. $(VLLM_VENV)/bin/python -m pytest -q tests/vllm
+	@PYTHONPATH=. $(VLLM_VENV)/bin/python -m pytest -q tests/vllm \
+		tests/tango_core/models/test_processors_of_transformers.py  # has torchvision there
 
 test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check

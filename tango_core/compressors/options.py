@@ -38,7 +38,8 @@ class Range(NamedTuple):
 
 
 # Types of options, which name their ranges.
-Share = Annotated[float, Range("in (0, 1]", lambda value: 0 < value <= 1)]
+_SHARE = Range("in (0, 1]", lambda value: 0 < value <= 1)
+Share = Annotated[float, _SHARE]
 Ratio = Annotated[float, Range("in [0, 1]", lambda value: 0 <= value <= 1)]
 Cosine = Annotated[float, Range("in [-1, 1]", lambda value: -1 <= value <= 1)]
 _FROM_0 = Range("0 or larger", lambda value: 0 <= value < math.inf)
@@ -121,7 +122,9 @@ def check_ranges(settings: Any) -> None:
     for name, allowed in _ranges(type(settings)):  # type: ignore[arg-type]
         value = getattr(settings, name)
         if value is not None and not allowed.holds(value):
-            raise InputError(f"{name} must be {allowed.text}, got {value}")
+            is_percent = allowed is _SHARE and 1 < value <= 100
+            hint = f"; write {value / 100:g} for {value:g} %" if is_percent else ""
+            raise InputError(f"{name} must be {allowed.text}, got {value}{hint}")
 
 
 def _as_kind(where: str, value: Any, kind: Any) -> Any:
